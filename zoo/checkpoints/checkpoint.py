@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.modules import module as modules
 
 from zoo import __version__
-from zoo.checkpoints import migrations, pickle_validation
+from zoo.checkpoints import migrations, untrusted
 from zoo.checkpoints.migrations import FORMAT
 from zoo.config import compose
 from zoo.config.instantiate import build, resolve_class
@@ -61,10 +61,8 @@ def read(path: Path | str) -> dict[str, Any]:
     if not path.is_file() or not zipfile.is_zipfile(path):
         raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
     try:
-        with path.open("rb") as file:  # the same file is inspected and loaded, also if it is replaced between the two
-            pickle_validation.inspect(file)
-            file.seek(0)
-            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:
+            content: dict[str, Any] = untrusted.load(file)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
@@ -85,7 +83,7 @@ def read(path: Path | str) -> dict[str, Any]:
         missing = [key for key in _NEEDED if key not in content["zoo"]]
         if missing:
             raise CheckpointError(f"{path} is not a whole checkpoint: its 'zoo' section lacks {', '.join(missing)}")
-        migrations.check(content)
+        untrusted.check(content)
     except ValidationError as error:
         raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
     _check_finite(content["state_dict"], path)
@@ -117,7 +115,7 @@ def build_module(content: Mapping[str, Any], path: Path | str) -> Task:
     """The module that a checkpoint's content describes, with its weights."""
     about, weights = content["zoo"], content["state_dict"]
     try:
-        migrations.check_sizes(about, weights)
+        untrusted.check_sizes(about, weights)
         _check_implied(about, path)
         with (
             torch.device("meta"),

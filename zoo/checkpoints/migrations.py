@@ -1,24 +1,17 @@
-"""Formats of checkpoints: migrates older ones to the present one, and checks every part of the content."""
+"""Formats of checkpoints: migrates older ones to the present one."""
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from torch import Tensor, strided
+from torch import Tensor
 
 from zoo.config import legacy_names
-from zoo.validation import ANY, COUNT, Predicate, ValidationError, abbreviate, validate
+from zoo.validation import ValidationError
 
 FORMAT = 4
-
-_MOST_PARTS = 1_000_000
-_LEAST_LIMIT = 1 << 20
-_LEAVES = {str, int, float, bool, type(None), Tensor}
-_CONTAINERS = {dict, list, tuple, OrderedDict}
-
 
 _UNREAD_IN_1 = re.compile(
     r"\.mixer\.(back|out_back)\b|\.mixer\.(query|key)\.|\.position\.table$|\.layers\.\d+\.target\b"
@@ -123,132 +116,3 @@ def drop_unused_weights(content: Mapping[str, Any], known: Collection[str]) -> d
     """
     unread = set(content["zoo"].get("unread", ())) - set(known)
     return {name: weight for name, weight in content["state_dict"].items() if name not in unread}
-
-
-_ABOUT = {
-    "version": str,
-    "model": str,
-    "config": {"model": dict, "data": dict, "names": {str: (str, None)}, "overrides": [str]},
-    "data": {str: ANY},
-    "sizes": {str: Predicate("a number of things", COUNT.holds)},
-    "metrics": {str: float},
-    "unread?": [str],
-}
-
-_DONE = {"ready": COUNT, "completed": COUNT}
-_PROGRESS = {"total": _DONE, "current": _DONE}
-_BATCHES = {f"{when}": {**_DONE, "started": COUNT, "processed": COUNT} for when in ("total", "current")}
-_OPTIMIZER = {"step": _PROGRESS, "zero_grad": _PROGRESS}
-_RELEASE = Predicate(
-    "a release of Lightning 2", lambda each: type(each) is str and bool(re.fullmatch(r"2\.[\w.+]+", each))
-)
-_PLACE = {"epoch": COUNT, "position": COUNT}
-_RESUMABLE = {
-    "epoch": COUNT,
-    "global_step": COUNT,
-    "pytorch-lightning_version": _RELEASE,
-    "zoo": {"config": {"init": (str, None), "penalty?": dict}},
-    "loops": {
-        "fit_loop": {
-            "state_dict": {"combined_loader?": [_PLACE]},
-            "epoch_loop.state_dict": {"_batches_that_stepped": COUNT},
-            "epoch_loop.batch_progress": {**_BATCHES, "is_last_batch": bool},
-            "epoch_loop.scheduler_progress": _PROGRESS,
-            "epoch_loop.automatic_optimization.state_dict": dict,
-            "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": {"step": _PROGRESS, "zero_grad": _PROGRESS}
-            },
-            "epoch_loop.manual_optimization.state_dict": dict,
-            "epoch_loop.manual_optimization.optim_step_progress": _PROGRESS,
-            "epoch_loop.val_loop.state_dict": dict,
-            "epoch_loop.val_loop.batch_progress": {**_BATCHES, "is_last_batch": bool},
-            "epoch_progress": _BATCHES,
-        }
-    },
-    "callbacks": {
-        "CheckpointAndStop": {
-            "best_scores": {str: float},
-            "epochs_without_improvement": COUNT,
-            "seconds": float,
-            "best_step": (COUNT, None),
-        },
-        "EMA?": {"updates": COUNT},
-        "DataWaitTimer?": {"seconds": float},
-    },
-    "trained?": {str: Tensor},
-    "optimizer_states": [{"state": {int: {str: ANY}}, "param_groups": [{"params": [COUNT]}]}],
-    "lr_schedulers": [{str: ANY}],
-    "exactly": {
-        "generators": [{"torch": Tensor, "cuda": [Tensor], "python": [ANY], "numpy": {"keys": Tensor}}],
-        "epoch_metrics": [
-            {
-                "sums": {str: {"value": Tensor, "count": (Tensor, None)}},
-                "metrics": {str: {"updates": COUNT, "state": {str: ([Tensor], Tensor)}}},
-            }
-        ],
-        "place": _PLACE,
-    },
-}
-"""The content of a last.ckpt beside its weights. `exact_state.check` checks the parts that depend on the run."""
-
-
-def check(content: Mapping[str, Any]) -> None:
-    """Checks the types of all parts of a content."""
-    about = content["zoo"]
-    validate(about, _ABOUT, "zoo")
-    validate(content, {"epoch?": COUNT, "global_step?": COUNT}, "content")
-    _check_plain(about, "zoo")
-    _check_plain({key: value for key, value in content.items() if key not in ("zoo", "state_dict")}, "content")
-    for name, weight in content["state_dict"].items():
-        if not isinstance(name, str) or not name.isprintable():
-            raise ValidationError(f"a weight is called {abbreviate(name)}, which is not a name")
-        if not isinstance(weight, Tensor) or weight.layout != strided or weight.device.type != "cpu":
-            raise ValidationError(f"the weight {name!r} is not a plain tensor")
-
-
-def check_resumable(content: Mapping[str, Any]) -> None:
-    """Checks that a content, which `check` has passed, can be continued."""
-    validate(content, _RESUMABLE, "content")
-    exactly, weights = content["exactly"], content["state_dict"]
-    if not 0 < len(exactly["generators"]) == len(exactly["epoch_metrics"]):
-        raise ValidationError("content.exactly has not one state of the generators and of the metrics for each process")
-    for name, weight in content.get("trained", {}).items():
-        if name not in weights or weight.shape != weights[name].shape:
-            raise ValidationError(f"content.trained.{name} is not of the shape of that weight")
-
-
-def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Refuses numbers in a configuration that as sizes would make a model far larger than its weights."""
-    most = max(_LEAST_LIMIT, sum(weight.numel() for weight in weights.values()))
-    waiting: list[tuple[str, Any]] = [("sizes", about["sizes"]), ("config.model", about["config"]["model"])]
-    while waiting:
-        where, each = waiting.pop()
-        if type(each) is int and abs(each) > most:
-            raise ValidationError(f"{where} is {each:,}, and the weights are {most:,} numbers at most")
-        if isinstance(each, Mapping):
-            waiting += [(f"{where}.{key}", value) for key, value in each.items()]
-        elif isinstance(each, list | tuple):
-            waiting += [(f"{where}.{number}", value) for number, value in enumerate(each)]
-
-
-def _check_plain(node: Mapping[str, Any], root: str) -> None:
-    """Checks that all values are of plain types, all keys texts or whole numbers, and the nesting is limited."""
-    waiting: list[tuple[int, Any]] = [(0, node)]
-    seen = 0
-    while waiting:
-        depth, each = waiting.pop()
-        seen += 1
-        if depth > legacy_names.DEEPEST:
-            raise ValidationError(f"{root} is nested more than {legacy_names.DEEPEST} levels deep")
-        if seen > _MOST_PARTS:
-            raise ValidationError(f"{root} has more than {_MOST_PARTS:,} parts")
-        if isinstance(each, Mapping):
-            for key in each:
-                if type(key) not in (str, int) or not str(key).isprintable():
-                    raise ValidationError(
-                        f"{root} has a key {abbreviate(key)}, which is neither a name nor a whole number"
-                    )
-        values = each.values() if isinstance(each, Mapping) else each
-        for kind in set(map(type, values)) - _LEAVES - _CONTAINERS:
-            raise ValidationError(f"{root} holds a {kind.__name__}")
-        waiting += [(depth + 1, value) for value in values if type(value) in _CONTAINERS]

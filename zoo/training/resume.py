@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import distributed
-from zoo.checkpoints import checkpoint, migrations
+from zoo.checkpoints import checkpoint, untrusted
 from zoo.errors import CheckpointError, ConfigError
 from zoo.io.atomic import remove_partial
 from zoo.training import loggers, resume_state
@@ -83,7 +83,7 @@ def load_resume_state(config: Mapping[str, Any], *, may_have_origin: bool = Fals
             f"{path} was written by a version that did not keep all; start from its weights with init="
         )
     with resume_state.translate_validation_errors(path):
-        migrations.check_resumable(content)
+        untrusted.check_resumable(content)
     _check_epochs(content, config, path)
     stored = content["zoo"]["config"]
     differing = _list_differences(stored["model"], config["model"], "model")
