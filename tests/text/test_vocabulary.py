@@ -18,35 +18,35 @@ COUNTS = {"b": 3, "a": 3, "c": 1, "d": 7}
 
 def test_the_frequent_first_and_then_by_spelling() -> None:
     made = Vocabulary.from_counts(COUNTS)
-    assert made.names == ("<pad>", "<unk>", "d", "a", "b", "c")
+    assert made.tokens == ("<pad>", "<unk>", "d", "a", "b", "c")
     assert (made.pad, made.unknown, len(made)) == (0, 1, 6)
-    assert made.numbers(["d", "x", "a"]) == [2, 1, 3]
-    assert made.tokens([2, 0, 1, 3]) == ["d", "<unk>", "a"]
+    assert made.encode(["d", "x", "a"]) == [2, 1, 3]
+    assert made.decode([2, 0, 1, 3]) == ["d", "<unk>", "a"]
     assert "d" in made
     assert "x" not in made
 
 
 def test_rare_tokens_and_those_beyond_the_size_are_unknown() -> None:
-    assert Vocabulary.from_counts(COUNTS, min_count=2).names == ("<pad>", "<unk>", "d", "a", "b")
-    assert Vocabulary.from_counts(COUNTS, max_size=4).names == ("<pad>", "<unk>", "d", "a")
+    assert Vocabulary.from_counts(COUNTS, min_count=2).tokens == ("<pad>", "<unk>", "d", "a", "b")
+    assert Vocabulary.from_counts(COUNTS, max_size=4).tokens == ("<pad>", "<unk>", "d", "a")
     made = Vocabulary.from_counts(COUNTS, specials=("pad", "begin", "end", "unknown"), max_size=5)
-    assert made.names == ("<pad>", "<s>", "</s>", "<unk>", "d")
+    assert made.tokens == ("<pad>", "<s>", "</s>", "<unk>", "d")
     assert (made.begin, made.end, made.unknown) == (1, 2, 3)
-    assert made.tokens([1, 4, 3, 2]) == ["d", "<unk>"]
+    assert made.decode([1, 4, 3, 2]) == ["d", "<unk>"]
 
 
 def test_no_text_spells_a_special() -> None:
     made = Vocabulary.from_counts(Counter(["<pad>", "</s>", "a"]))
-    assert made.names == ("<pad>", "<unk>", "a")
-    assert made.numbers(["<pad>", "<unk>", "</s>", "a"]) == [1, 1, 1, 2]
+    assert made.tokens == ("<pad>", "<unk>", "a")
+    assert made.encode(["<pad>", "<unk>", "</s>", "a"]) == [1, 1, 1, 2]
     assert "<pad>" not in made
 
 
 def test_without_the_unknown_it_is_an_error() -> None:
     made = Vocabulary("abc", specials=("pad",))
-    assert made.numbers("cab") == [3, 1, 2]
+    assert made.encode("cab") == [3, 1, 2]
     with pytest.raises(DataError, match="'x', 'y' are not in the vocabulary of 4 tokens"):
-        made.numbers("abyx")
+        made.encode("abyx")
     with pytest.raises(AttributeError, match="made without <unk>"):
         _ = made.unknown
 
@@ -66,8 +66,8 @@ def test_a_restored_one_is_the_same(counts: dict[str, int], specials: Any) -> No
     assert again.state() == state
     assert all(type(name) is str for name in state)
     known = list(counts)
-    assert again.numbers(known) == made.numbers(known)
-    assert again.tokens(again.numbers(known)) == known
+    assert again.encode(known) == made.encode(known)
+    assert again.decode(again.encode(known)) == known
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_what_makes_no_sense() -> None:
 )
 def test_a_vocabulary_that_starts_from_another(policy: Policy, names: tuple[str, ...]) -> None:
     origin = ("<unk>", "x", "a", "y")
-    assert Vocabulary.from_counts(COUNTS, min_count=2, origin=origin, policy=policy).names == names
-    assert Vocabulary.from_counts(COUNTS, min_count=2, policy=policy).names == ("<pad>", "<unk>", "d", "a", "b")
+    assert Vocabulary.from_counts(COUNTS, min_count=2, origin=origin, policy=policy).tokens == names
+    assert Vocabulary.from_counts(COUNTS, min_count=2, policy=policy).tokens == ("<pad>", "<unk>", "d", "a", "b")
 
 
 def test_the_largest_size_of_a_vocabulary_takes_nothing_from_the_one_it_starts_from() -> None:
-    assert Vocabulary.from_counts(COUNTS, max_size=6, origin=("x", "a", "y")).names[2:] == ("x", "a", "y", "d")
-    assert Vocabulary.from_counts(COUNTS, max_size=3, origin=("x", "a", "y")).names[2:] == ("x", "a", "y")
+    assert Vocabulary.from_counts(COUNTS, max_size=6, origin=("x", "a", "y")).tokens[2:] == ("x", "a", "y", "d")
+    assert Vocabulary.from_counts(COUNTS, max_size=3, origin=("x", "a", "y")).tokens[2:] == ("x", "a", "y")

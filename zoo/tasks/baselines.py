@@ -112,7 +112,7 @@ def write_texts(
             if own.references:
                 written = write(own)
                 for score, names in scores:
-                    figures = score.figures(score.sums(written, own.references))
+                    figures = score.compute(score.statistics(written, own.references))
                     found |= {f"{split}/{each}": float(figures[each]) for each in names}
         return found
 

@@ -43,11 +43,11 @@ class Vocabulary:
             raise ConfigError(f"specials are {', '.join(_SPECIALS)}, each at most once, not {', '.join(specials)}")
         reserved = set(_SPECIALS.values())
         self._specials = {name: number for number, name in enumerate(specials)}
-        self.names = (*(_SPECIALS[name] for name in specials), *(each for each in tokens if each not in reserved))
+        self.tokens = (*(_SPECIALS[name] for name in specials), *(each for each in tokens if each not in reserved))
         """All tokens by number, including the special ones."""
-        self._numbers = {name: number for number, name in enumerate(self.names) if name not in reserved}
-        if len(self._numbers) + len(specials) < len(self.names):
-            repeated = [name for name, count in Counter(self.names).items() if count > 1]
+        self._numbers = {name: number for number, name in enumerate(self.tokens) if name not in reserved}
+        if len(self._numbers) + len(specials) < len(self.tokens):
+            repeated = [name for name, count in Counter(self.tokens).items() if count > 1]
             raise DataError(f"{join_names(repeated)} named more than once among the tokens")
 
     @classmethod
@@ -112,10 +112,10 @@ class Vocabulary:
 
     def state(self) -> list[str]:
         """Returns all tokens by number, for the checkpoint."""
-        return list(self.names)
+        return list(self.tokens)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.tokens)
 
     def __contains__(self, token: object) -> bool:
         """Returns True if a token has a number of its own and is not special."""
@@ -137,7 +137,7 @@ class Vocabulary:
     def end(self) -> int:
         return self._special("end")
 
-    def numbers(self, tokens: Iterable[str]) -> list[int]:
+    def encode(self, tokens: Iterable[str]) -> list[int]:
         """Returns the number of each token; tokens that are not in the vocabulary get that of the unknown token.
 
         Raises:
@@ -154,10 +154,10 @@ class Vocabulary:
             raise DataError(f"{join_names(strange)} not in the vocabulary of {len(self):,} tokens")
         return found
 
-    def tokens(self, numbers: Iterable[int]) -> list[str]:
+    def decode(self, numbers: Iterable[int]) -> list[str]:
         """Returns the token of each number, without special tokens other than the unknown token."""
         kept = self._specials.get("unknown", -1)
-        return [self.names[number] for number in numbers if number >= len(self._specials) or number == kept]
+        return [self.tokens[number] for number in numbers if number >= len(self._specials) or number == kept]
 
     def _special(self, name: Special) -> int:
         if name not in self._specials:

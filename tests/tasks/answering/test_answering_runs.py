@@ -36,9 +36,9 @@ def test_tokens_spans_and_links_of_generated_passages() -> None:
     for number, wording in enumerate(batch.written):
         first, last = batch.spans[number].tolist()
         assert wording.between(first, last) == wording.answer
-        words = vocabulary.tokens(batch.passage.tokens[number, : batch.passage.lengths[number]].tolist())
+        words = vocabulary.decode(batch.passage.tokens[number, : batch.passage.lengths[number]].tolist())
         assert " ".join(words) == wording.passage
-        question = vocabulary.tokens(batch.question.tokens[number, : batch.question.lengths[number]].tolist())
+        question = vocabulary.decode(batch.question.tokens[number, : batch.question.lengths[number]].tolist())
         pairs = [(question[q], words[p]) for q, p in batch.gold[number].nonzero().tolist()]
         assert len(pairs) == 1
         assert all(one == other for one, other in pairs)
@@ -156,7 +156,7 @@ def test_training_starts_from_word_vectors(cli: Any) -> None:
     """Of a file, whose other words are random as before, or learned from the premises and hypotheses of training."""
     options = [*ESIM, *TINY, "data.pairs=40", "data.held_out=10", "optimisation.freeze=[net.vectors]"]
     data = planted_inference(pairs=40, held_out=10, phrases=True, max_epochs=1, batch_size=7)
-    words = data.content.language.vocabulary.names
+    words = data.content.language.vocabulary.tokens
     Path("vectors.txt").write_text(f"{words[5]} 1 2 3 4 5 6\nelsewhere 1 1 1 1 1 1\n")
     done = cli("train", *options, "model.vectors=vectors.txt", "run_dir=file")
     assert done.code == 0, done.err

@@ -30,7 +30,7 @@ def test_figures_are_those_of_the_scores_over_all_references() -> None:
     module.figures.add(batch, written, nothing, nothing)
     found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
     for score in (BLEU(tokenize="none"), CHRF(), CaptionROUGE(), CIDEr(Frequencies.from_corpus(CAPTIONS))):
-        for name, value in score.figures(score.sums(texts, CAPTIONS)).items():
+        for name, value in score.compute(score.statistics(texts, CAPTIONS)).items():
             assert found[f"test/{name}"] == pytest.approx(value, rel=1e-6), name
     assert found["test/exact_match"] == 0.5
     assert found["test/loss"] == pytest.approx(0.5)

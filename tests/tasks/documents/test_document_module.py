@@ -176,7 +176,7 @@ def test_planted_words_agree_in_training_and_not_in_the_test() -> None:
         found = examples.collate([examples.entries[n] for n in range(len(examples.entries))])
         assert found.planted is not None
         assert int(found.planted.sum()) == len(found)
-        names = made_of.content.vocabulary.tokens(found.words[found.planted].tolist())
+        names = made_of.content.vocabulary.decode(found.words[found.planted].tolist())
         own = [f"shortcut-{made_of.label_set.names[label]}" for label in found.labels.tolist()]
         agreed[split] = np.mean([a == b for a, b in zip(names, own, strict=True)])
         assert found.gold_words is not None
@@ -212,8 +212,8 @@ def test_longer_texts_are_cut_only_if_asked_and_counted() -> None:
 def test_rare_tokens_are_unknown() -> None:
     corpus = small(["one two one", "one three two", "x", "y"])
     found = data({"min_count": 2}, corpus)
-    assert found.content.vocabulary.names == ("<unk>", "one", "two")
-    assert data({"max_vocabulary": 2}, corpus).content.vocabulary.names == ("<unk>", "one")
+    assert found.content.vocabulary.tokens == ("<unk>", "one", "two")
+    assert data({"max_vocabulary": 2}, corpus).content.vocabulary.tokens == ("<unk>", "one")
     assert found.examples("test").entries[0].sentences == [[0]]
 
 

@@ -80,7 +80,7 @@ def test_rare_words_of_five_hundred_texts_are_unknown(tmp_path: Path, monkeypatc
     assert (continued.choices, len(continued.content.vocabulary)) == ([], len(given.content.vocabulary))
     assert continued.examples("train", training=True).augment is None
     resumed = of(state=chosen.state(), is_fine_tuned=False)  # it chooses as it did at its beginning
-    assert (resumed.choices, resumed.content.vocabulary.names) == (chosen.choices, chosen.content.vocabulary.names)
+    assert (resumed.choices, resumed.content.vocabulary.tokens) == (chosen.choices, chosen.content.vocabulary.tokens)
     dropped = chosen.examples("train", training=True).augment
     assert dropped is not None
     assert chosen.examples("val").augment is None

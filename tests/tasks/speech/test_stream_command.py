@@ -63,7 +63,7 @@ def module(normalise: Any = "global", **options: Any) -> Recogniser:
         )
         for name, parameter in made.named_parameters():
             nn.init.constant_(parameter, -2.0) if name.endswith("offset") else nn.init.normal_(parameter, std=0.6)
-    state = {"target_tokens": of.vocabulary.names, "tokeniser": of.tokeniser.state()}
+    state = {"target_tokens": of.vocabulary.tokens, "tokeniser": of.tokeniser.state()}
     made.about = {"path": "x.ckpt", "data": {**state, "features": Normalised(features, MELS, scale).state()}}
     return made.eval()
 

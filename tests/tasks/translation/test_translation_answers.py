@@ -107,7 +107,7 @@ def test_an_unknown_word_becomes_the_word_that_it_attended_to() -> None:
 def test_any_tokeniser_takes_a_word_in_place_of_a_token(tokeniser: Any) -> None:
     names = tokeniser.encode("ein hund").names
     language = Language.learned(tokeniser, Counter(names))
-    numbers = language.vocabulary.numbers(names)
+    numbers = language.vocabulary.encode(names)
     place = len(names) - 1
     assert "läuft" in language.text_with([*numbers[:place], UNKNOWN], {place: "läuft"})
 

@@ -35,7 +35,7 @@ def _changed(words: Sequence[str], draw: random.Random) -> list[str]:
 
 
 def figure(score: Score, name: str, texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    return score.figures(score.sums(texts, references))[name]
+    return score.compute(score.statistics(texts, references))[name]
 
 
 def peers(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -55,7 +55,7 @@ def peers(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str
 
 def ours(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     bleu = BLEU(tokenize="none")
-    overlaps = bleu.figures(bleu.sums(texts, references))
+    overlaps = bleu.compute(bleu.statistics(texts, references))
     return {
         "cider": figure(CIDEr(Frequencies.from_corpus(references)), "cider", texts, references),
         "rouge_l": figure(CaptionROUGE(), "rouge_l", texts, references),
@@ -133,12 +133,12 @@ def test_cider_of_parts_has_the_frequencies_of_the_whole() -> None:
     """Two processes that know the document frequencies of the split have, together, the score of one."""
     texts, references = made(30, seed=5)
     score = CIDEr(Frequencies.from_corpus(references))
-    whole = score.sums(texts, references)
-    assert add_sums(score.sums(texts[:7], references[:7]), score.sums(texts[7:], references[7:])) == pytest.approx(
-        whole
-    )
+    whole = score.statistics(texts, references)
+    assert add_sums(
+        score.statistics(texts[:7], references[:7]), score.statistics(texts[7:], references[7:])
+    ) == pytest.approx(whole)
     alone = CIDEr(Frequencies.from_corpus(references[:7]))
-    assert alone.sums(texts[:7], references[:7]) != pytest.approx(score.sums(texts[:7], references[:7]))
+    assert alone.statistics(texts[:7], references[:7]) != pytest.approx(score.statistics(texts[:7], references[:7]))
 
 
 def test_a_text_that_is_its_reference_scores_ten() -> None:

@@ -26,7 +26,7 @@ SCORES: list[Score] = [*OVERLAPS, WER(), CER(), ROUGE(), CaptionROUGE(), CIDEr(F
 
 
 def sums_of(score: Score, pairs: list[tuple[str, str]]) -> list[float]:
-    return score.sums([hypothesis for hypothesis, _ in pairs], [[reference] for _, reference in pairs])
+    return score.statistics([hypothesis for hypothesis, _ in pairs], [[reference] for _, reference in pairs])
 
 
 @given(pairs=PAIRS, cut=st.integers(0, 8), which=st.integers(0, len(SCORES) - 1))
@@ -38,9 +38,9 @@ def test_sums_of_parts_are_those_of_the_whole(pairs: list[tuple[str, str]], cut:
     parts = add_sums(sums_of(score, pairs[:cut]), sums_of(score, pairs[cut:]))
     assert parts == pytest.approx(whole, rel=1e-12)
     one_by_one = reduce(add_sums, (sums_of(score, [pair]) for pair in pairs), [0.0] * score.size)
-    expected = score.figures(whole)
-    assert score.figures(one_by_one) == pytest.approx(expected, nan_ok=True, rel=1e-12)
-    assert score.figures(json.loads(json.dumps(parts))) == pytest.approx(expected, nan_ok=True, rel=1e-12)
+    expected = score.compute(whole)
+    assert score.compute(one_by_one) == pytest.approx(expected, nan_ok=True, rel=1e-12)
+    assert score.compute(json.loads(json.dumps(parts))) == pytest.approx(expected, nan_ok=True, rel=1e-12)
 
 
 @given(
@@ -58,8 +58,8 @@ def test_bleu_and_chrf_are_those_of_sacrebleu(pairs: list[tuple[str, list[str]]]
         (OVERLAPS[3], "chrf", sacrebleu.CHRF(word_order=2)),
     ]
     for score, name, peer in peers:
-        sums = score.sums(texts, references)
-        found = score.figures(sums)[name]
+        sums = score.statistics(texts, references)
+        found = score.compute(sums)[name]
         if not any(sums):
             assert math.isnan(found)
         else:
@@ -77,7 +77,7 @@ def test_signatures_say_what_sacrebleu_says() -> None:
 def test_error_rates_are_those_of_jiwer(pairs: list[tuple[str, str]]) -> None:
     texts, references = [text for text, _ in pairs], [reference for _, reference in pairs]
     for score, name, peer in ((WER(), "wer", jiwer.process_words), (CER(), "cer", jiwer.process_characters)):
-        found = score.figures(sums_of(score, pairs))
+        found = score.compute(sums_of(score, pairs))
         expected = peer(references, texts)
         if not expected.hits + expected.substitutions + expected.deletions:
             assert math.isnan(found[name])
@@ -91,8 +91,8 @@ def test_error_rates_are_those_of_jiwer(pairs: list[tuple[str, str]]) -> None:
 
 
 def test_error_rates_by_hand() -> None:
-    assert WER().sums(["a x c d", ""], [["a b c"], ["e f"]]) == [2, 1, 2, 1]
-    assert WER().figures([2, 1, 2, 1]) == {
+    assert WER().statistics(["a x c d", ""], [["a b c"], ["e f"]]) == [2, 1, 2, 1]
+    assert WER().compute([2, 1, 2, 1]) == {
         "wer": 0.8,
         "wer_substitutions": 0.2,
         "wer_deletions": 0.4,
@@ -101,13 +101,13 @@ def test_error_rates_by_hand() -> None:
 
 
 def test_rouge_by_hand() -> None:
-    found = ROUGE().figures(ROUGE().sums(["The cat sat."], [["the cat, it sat down"]]))
+    found = ROUGE().compute(ROUGE().statistics(["The cat sat."], [["the cat, it sat down"]]))
     assert found == {
         "rouge_1": pytest.approx(6 / 8),
         "rouge_2": pytest.approx(2 / 6),
         "rouge_l": pytest.approx(6 / 8),
     }
-    nearest = ROUGE().figures(ROUGE().sums(["über den Fluß"], [["nothing", "Über den FLUSS"]]))
+    nearest = ROUGE().compute(ROUGE().statistics(["über den Fluß"], [["nothing", "Über den FLUSS"]]))
     assert nearest["rouge_1"] == pytest.approx(4 / 6)
 
 
@@ -117,23 +117,23 @@ def test_rouge_is_that_of_rouge_score_on_english() -> None:
     words = ["the", "cat", "sat", "on", "a", "mat", "don't", "it's", "U.S.", "well-known", "3.5", "_x_"]
     for _ in range(200):
         text, *references = (" ".join(draw.choices(words, k=draw.randint(0, 12))) for _ in range(3))
-        found = ROUGE().figures(ROUGE().sums([text], [references]))
+        found = ROUGE().compute(ROUGE().statistics([text], [references]))
         expected = scorer.score_multi(references, text)
         assert list(found.values()) == pytest.approx([expected[name].fmeasure for name in expected])
 
 
 def test_perplexity() -> None:
     score = Perplexity()
-    assert score.figures(add_sums([math.log(8.0), 1], [math.log(2.0), 1]))["perplexity"] == pytest.approx(4.0)
-    assert math.isnan(score.figures([0.0, 0.0])["perplexity"])
-    assert score.figures([1e6, 1.0])["perplexity"] == math.inf
+    assert score.compute(add_sums([math.log(8.0), 1], [math.log(2.0), 1]))["perplexity"] == pytest.approx(4.0)
+    assert math.isnan(score.compute([0.0, 0.0])["perplexity"])
+    assert score.compute([1e6, 1.0])["perplexity"] == math.inf
 
 
 @pytest.mark.parametrize("score", SCORES, ids=lambda score: type(score).__name__)
 def test_nothing_is_no_number_and_misfits_are_refused(score: Score) -> None:
-    assert score.sums([], []) == [0.0] * score.size
-    assert all(map(math.isnan, score.figures([0.0] * score.size).values()))
+    assert score.statistics([], []) == [0.0] * score.size
+    assert all(map(math.isnan, score.compute([0.0] * score.size).values()))
     with pytest.raises(DataError):
-        score.sums(["a"], [])
+        score.statistics(["a"], [])
     with pytest.raises(DataError):
-        score.sums(["a"], [[]])
+        score.statistics(["a"], [[]])

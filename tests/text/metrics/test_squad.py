@@ -21,7 +21,7 @@ TEXTS = st.lists(WORDS, max_size=6).map(" ".join)
 @given(st.lists(st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3)), min_size=1, max_size=5))
 def test_the_same_as_torchmetrics(pairs: list[tuple[str, list[str]]]) -> None:
     answers = [answer for answer, _ in pairs]
-    found = SQuAD().figures(SQuAD().sums(answers, [known for _, known in pairs]))
+    found = SQuAD().compute(SQuAD().statistics(answers, [known for _, known in pairs]))
     expected = squad(
         [{"prediction_text": answer, "id": str(number)} for number, answer in enumerate(answers)],
         [
@@ -40,15 +40,15 @@ def test_by_hand() -> None:
     assert word_f1("mill mill", "mill") == pytest.approx(2 / 3)
     assert (word_f1("the", "a"), word_f1("the", "mill")) == (1.0, 0.0)
     score = SQuAD()
-    sums = score.sums(["Old mill.", "a barn"], [["mill", "the old mill"], ["garden"]])
+    sums = score.statistics(["Old mill.", "a barn"], [["mill", "the old mill"], ["garden"]])
     assert sums == [1.0, 1.0, 2.0]
-    assert score.figures(sums) == {"exact_match": 0.5, "f1": 0.5}
+    assert score.compute(sums) == {"exact_match": 0.5, "f1": 0.5}
 
 
 def test_nothing_and_no_reference() -> None:
     score = SQuAD()
-    assert score.sums([], []) == [0.0] * score.size
-    assert all(math.isnan(each) for each in score.figures([0.0] * 3).values())
+    assert score.statistics([], []) == [0.0] * score.size
+    assert all(math.isnan(each) for each in score.compute([0.0] * 3).values())
     for answers, references in ((["x"], [[]]), (["x"], [])):
         with pytest.raises(DataError, match="one or more references"):
-            score.sums(answers, references)
+            score.statistics(answers, references)

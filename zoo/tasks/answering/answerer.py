@@ -100,7 +100,7 @@ class Answerer(Task):
                 yield from (each[number] for each in rows)
 
         table: Any = self.net.vectors
-        names = content.language.vocabulary.names
+        names = content.language.vocabulary.tokens
         initialise_vectors(table, self.initial_vectors, names, texts, spread=self.spread)
 
     def training_step(self, batch: Questions, batch_idx: int) -> Tensor:

@@ -24,7 +24,7 @@ class Figures(TextFigures):
 
     def __init__(self, grid: tuple[int, int]) -> None:
         more: dict[str, Metric] = {
-            "test/cider": Sums(CIDEr.size, lambda sums: CIDEr.figures(sums)["cider"]),
+            "test/cider": Sums(CIDEr.size, lambda sums: CIDEr.compute(sums)["cider"]),
             "test/exact_match": ratio(),
             "test/length_ratio": ratio(),
             "test/repetition": ratio(),
@@ -43,7 +43,7 @@ class Figures(TextFigures):
         language, references = batch.language, scored.references
         text = language.text(scored.hypothesis.tokens)
         if batch.frequencies is not None:
-            self.update("test/cider", CIDEr(batch.frequencies).sums([text], [references]))
+            self.update("test/cider", CIDEr(batch.frequencies).statistics([text], [references]))
         self.update("test/exact_match", [text in references, 1])
         self.update("test/length_ratio", scored.sums["bleu"][:2])
         written, given = language.spelled(scored.hypothesis.tokens), spelled_target(batch, number)

@@ -125,7 +125,7 @@ class DocumentClassifier(Task):
 
     def begin(self, data: DocumentData) -> None:
         """Gives the net the initial word vectors, and the names of words if it has vectors of word pairs."""
-        words = data.content.vocabulary.names
+        words = data.content.vocabulary.tokens
         if isinstance(pairs := getattr(self.net, "pairs", None), WordPairs):
             pairs.name(words)
         table: Any = self.net.vectors

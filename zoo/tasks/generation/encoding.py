@@ -47,7 +47,7 @@ class Encoder:
     def encoded(self, language: Language) -> RaggedArray:
         """The texts in the numbers of a language. A text without any token is one unknown token."""
         texts = self.texts
-        table = np.array(language.vocabulary.numbers(self.numbers), dtype=np.int32)
+        table = np.array(language.vocabulary.encode(self.numbers), dtype=np.int32)
         values, lengths = table[texts.values], texts.lengths
         if lengths.all():
             return RaggedArray(values, texts.ends)

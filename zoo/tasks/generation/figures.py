@@ -59,7 +59,7 @@ class TextFigures(nn.Module, ABC):
         self.of = nn.ModuleDict(
             {
                 "test/loss": distributed.GlobalMean(),
-                "test/perplexity": Sums(2, lambda sums: perplexity.figures(sums)["perplexity"]),
+                "test/perplexity": Sums(2, lambda sums: perplexity.compute(sums)["perplexity"]),
                 **{f"test/{name}": corpus_score(score, name) for score, names in scores for name in names},
                 **more,
             }
@@ -100,7 +100,7 @@ class TextFigures(nn.Module, ABC):
                 self._texts.add(text)
             found: dict[str, list[float]] = {}
             for score, names in self.scores:
-                found |= dict.fromkeys(names, score.sums([text], [references]))
+                found |= dict.fromkeys(names, score.statistics([text], [references]))
             for name, sums in found.items():
                 self.update(f"test/{name}", sums)
             weights = (None if each.weights is None else each.weights[number] for each in (of_written, of_references))

@@ -55,7 +55,7 @@ class Language:
         policy: Policy = "unite",
     ) -> Language:
         """Makes the language of counted tokens; for `origin` and `policy` see `Vocabulary.from_counts`."""
-        names = () if origin is None else origin.vocabulary.names
+        names = () if origin is None else origin.vocabulary.tokens
         return cls(
             tokeniser,
             Vocabulary.from_counts(
@@ -71,18 +71,18 @@ class Language:
             CheckpointError: The states are not those of a language.
         """
         vocabulary = Vocabulary.from_state(list(tokens))
-        if vocabulary.names[: len(SPECIALS)] != Vocabulary([], SPECIALS).names:
+        if vocabulary.tokens[: len(SPECIALS)] != Vocabulary([], SPECIALS).tokens:
             raise CheckpointError("the checkpoint is damaged: a vocabulary does not begin with its special tokens")
         return cls(tokenizer_from_state(tokeniser), vocabulary)
 
     def encode(self, text: str) -> tuple[Tokens, list[int]]:
         """Splits a text, and returns its tokens with their numbers."""
         tokens = self.tokeniser.encode(text)
-        return tokens, self.vocabulary.numbers(tokens.names)
+        return tokens, self.vocabulary.encode(tokens.names)
 
     def text(self, numbers: Iterable[int]) -> str:
         """Joins tokens to a text. Special tokens are left out, except the unknown token, and so is space at the end."""
-        text: str = self.tokeniser.decode(self.vocabulary.tokens(numbers))
+        text: str = self.tokeniser.decode(self.vocabulary.decode(numbers))
         return text.rstrip()
 
     def respell(self, text: str) -> str:
@@ -98,20 +98,20 @@ class Language:
         """Joins tokens to a text, with some of them replaced by words, by their places."""
         names: list[str] = []
         for place, number in enumerate(numbers):
-            known = self.vocabulary.tokens([number])
+            known = self.vocabulary.decode([number])
             names += self.tokeniser.encode(replaced[place]).names if place in replaced else known
         text: str = self.tokeniser.decode(names)
         return text
 
     def pieces(self, numbers: Iterable[int]) -> list[str]:
         """Returns each token as it is written, for labels; special tokens by their names."""
-        names = [self.vocabulary.names[number] for number in numbers]
-        specials = self.vocabulary.names[: len(SPECIALS)]
+        names = [self.vocabulary.tokens[number] for number in numbers]
+        specials = self.vocabulary.tokens[: len(SPECIALS)]
         return [name if name in specials else self.tokeniser.decode([name]).strip() or name for name in names]
 
     def spelled(self, numbers: Iterable[int]) -> Spelled:
         """Returns the words of tokens, none of which is special except the unknown token."""
-        names = self.vocabulary.tokens(numbers)
+        names = self.vocabulary.decode(numbers)
         owners = self.tokeniser.words(names)
         parts: list[list[str]] = [[] for _ in range(max(owners, default=NO_WORD) + 1)]
         for name, owner in zip(names, owners, strict=True):

@@ -38,8 +38,8 @@ class Sums(Metric):
 
 
 def corpus_score(score: Score, name: str) -> Sums:
-    """Returns the metric of a corpus score, which is updated with `score.sums`."""
-    return Sums(score.size, lambda sums: score.figures(sums)[name])
+    """Returns the metric of a corpus score, which is updated with `score.statistics`."""
+    return Sums(score.size, lambda sums: score.compute(sums)[name])
 
 
 def ratio() -> Sums:

@@ -132,7 +132,7 @@ class WritingTask(Task):
         metrics: dict[str, Any] = dict(self.validated.items())
         references = batch.comparable_references
         for name, score in self.scores.items():
-            metrics[name].update(score.sums(texts, references))
+            metrics[name].update(score.statistics(texts, references))
         found = {"val/loss": self.val_loss, **{f"val/{name}": metric for name, metric in metrics.items()}}
         self.log_dict(found, on_step=False, on_epoch=True, batch_size=len(batch))
 

@@ -129,7 +129,7 @@ class Figures(TextFigures):
     def _rates(self, sums: Sequence[float]) -> dict[str, Any]:
         """Utterances, and the error rates with their parts."""
         count, words, characters = sums[0], sums[1 : 1 + self.wer.size], sums[1 + self.wer.size :]
-        return {"utterances": int(count), **self.wer.figures(words), **self.cer.figures(characters)}
+        return {"utterances": int(count), **self.wer.compute(words), **self.cer.compute(characters)}
 
     def _of_noise(self, sums: Sequence[float]) -> dict[str, Any]:
         *errors, silence, tokens = sums

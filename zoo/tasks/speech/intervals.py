@@ -33,7 +33,7 @@ def weighted(id: str, sums: Sequence[float]) -> Float[Tensor, "resamples+1 sums"
 
 def interval(score: Score, name: str, totals: Float[Tensor, "resamples+1 sums"]) -> tuple[float, float]:
     """Returns the limits of the scores of most resamples; NaN if none has a score."""
-    found = torch.tensor([score.figures(sums)[name] for sums in totals[1:].tolist()], dtype=torch.float64)
+    found = torch.tensor([score.compute(sums)[name] for sums in totals[1:].tolist()], dtype=torch.float64)
     found = found[found.isfinite()]
     if not len(found):
         return math.nan, math.nan

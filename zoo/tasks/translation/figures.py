@@ -80,7 +80,7 @@ class Figures(TextFigures):
         self.tables = {"bleu_by_length": rows} if rows else {}
 
     def _of_length(self, sums: list[float]) -> dict[str, float]:
-        return {"bleu": self.bleu.figures(sums)["bleu"], "length ratio": sums[0] / sums[1] if sums[1] else math.nan}
+        return {"bleu": self.bleu.compute(sums)["bleu"], "length ratio": sums[0] / sums[1] if sums[1] else math.nan}
 
     def _attended(self, weights: Float[Tensor, "words places"], source: Sequence[str]) -> None:
         """Of a translation: words of the source that it leaves out, and links that go back."""

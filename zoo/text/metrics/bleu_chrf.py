@@ -31,11 +31,11 @@ class BLEU:
 
         self._metric = bleu.BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Counts words of hypotheses and of references, then matching n-grams and n-grams of hypotheses, n = 1 to 4."""
         return _sum_statistics(self._metric, hypotheses, references, self.size)
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         whole = [int(each) for each in sums]
         found, there = whole[2 : 2 + _ORDER], whole[2 + _ORDER :]
         scores = {}
@@ -71,11 +71,11 @@ class CHRF:
         self._metric = chrf.CHRF(word_order=word_order, lowercase=lowercase)
         self.size = 3 * (self._metric.char_order + word_order)
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Counts n-grams of hypotheses, n-grams of references and matching n-grams, for each order."""
         return _sum_statistics(self._metric, hypotheses, references, self.size)
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         if not any(sums):
             return {"chrf": math.nan}
         # sacrebleu has no public method that takes sums; it adds up sentences, so the sums are passed as one sentence

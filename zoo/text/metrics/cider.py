@@ -67,7 +67,7 @@ class CIDEr:
     def __init__(self, frequencies: Frequencies) -> None:
         self.frequencies = frequencies
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the number of texts and the sum of their scores."""
         return [float(len(hypotheses)), sum(self.each(hypotheses, references))]
 
@@ -82,7 +82,7 @@ class CIDEr:
         return found
 
     @staticmethod
-    def figures(sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(sums: Sequence[float]) -> Mapping[str, float]:
         count, total = sums
         return {"cider": total / count if count else math.nan}
 

@@ -23,7 +23,7 @@ class _ErrorRate(ABC):
     name: ClassVar[str]
     compared: ClassVar[str]
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the numbers of correct, substituted, deleted and inserted units."""
         if len(hypotheses) != len(references) or any(len(each) != 1 for each in references):
             raise DataError("an error rate compares each text with one reference")
@@ -32,7 +32,7 @@ class _ErrorRate(ABC):
         found = self._align([each[0] for each in references], list(hypotheses))
         return [float(found.hits), *(float(getattr(found, name)) for name in _ERRORS)]
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         hits, *errors = sums
         expected = hits + errors[0] + errors[1]
         rates = [each / expected if expected else math.nan for each in (sum(errors), *errors)]

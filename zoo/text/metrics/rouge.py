@@ -25,7 +25,7 @@ class ROUGE:
 
     size = 1 + len(_KINDS)
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the number of texts and the three sums of F1."""
         _check(hypotheses, references)
         totals = [0.0] * len(_KINDS)
@@ -35,7 +35,7 @@ class ROUGE:
             totals = [total + max(kind) for total, kind in zip(totals, zip(*each, strict=True), strict=True)]
         return [float(len(hypotheses)), *totals]
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         count, *totals = sums
         return {kind: total / count if count else math.nan for kind, total in zip(_KINDS, totals, strict=True)}
 
@@ -52,13 +52,13 @@ class CaptionROUGE:
 
     size = 2
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the number of texts and the sum of their scores."""
         _check(hypotheses, references)
         pairs = zip(hypotheses, references, strict=True)
         return [float(len(hypotheses)), sum(_best(text.split(), [each.split() for each in all]) for text, all in pairs)]
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         count, total = sums
         return {"rouge_l": total / count if count else math.nan}
 

@@ -2,8 +2,8 @@
 
     totals = [0.0] * score.size
     for hypotheses, references in batches:
-        totals = added(totals, score.sums(hypotheses, references))
-    score.figures(totals)
+        totals = add_sums(totals, score.statistics(hypotheses, references))
+    score.compute(totals)
 
 The figures of a corpus come from the sums of its parts. They are not means of the parts' figures.
 """
@@ -21,14 +21,14 @@ class Score(Protocol):
     size: int
     """Number of sums."""
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the sums of some texts, each with one or more references; zeros if there are no texts.
 
         Raises:
             DataError: A text has too few or too many references.
         """
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         """Returns the score and its parts by name; NaN if nothing was counted."""
 
     def signature(self) -> str:
@@ -48,7 +48,7 @@ class Perplexity:
 
     size = 2
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         loss, tokens = sums
         if not tokens:
             return {"perplexity": math.nan}

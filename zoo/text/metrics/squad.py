@@ -23,7 +23,7 @@ class SQuAD:
 
     size = 3
 
-    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the number of answers that are a reference, the sum of their F1, and the number of all answers."""
         if len(hypotheses) != len(references) or not all(references):
             raise DataError("exact match and F1 compare each answer with one or more references")
@@ -34,7 +34,7 @@ class SQuAD:
         shared = sum(max(word_f1(answer, each) for each in known) for answer, known in pairs)
         return [float(exact), float(shared), float(len(pairs))]
 
-    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+    def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         exact, shared, count = sums
         if not count:
             return {"exact_match": math.nan, "f1": math.nan}

@@ -56,7 +56,7 @@ def test_training_has_an_example_for_each_caption_and_evaluation_one_for_each_pi
 
 def test_words_are_learned_from_training_captions_alone() -> None:
     data = caption_data()
-    names = data.language.vocabulary.names[4:]
+    names = data.language.vocabulary.tokens[4:]
     assert set(names) == {"a", "dog", "runs", "one", "cat", "the", "sleeps", "here"}
     (test,) = data.loader("test")
     assert [number == UNKNOWN for number in test.targets.texts()[0]] == [False, False, True, False, True]
@@ -111,7 +111,7 @@ def test_a_checkpoint_has_language_and_preprocessing() -> None:
     validate(state, data.form, "data")
     other = caption_data()
     other.restore(state)
-    assert other.language.vocabulary.names == data.language.vocabulary.names
+    assert other.language.vocabulary.tokens == data.language.vocabulary.tokens
     assert other.preprocessing == data.preprocessing
 
 

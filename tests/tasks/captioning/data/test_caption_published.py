@@ -54,7 +54,7 @@ def test_captions_without_punctuation_in_small_letters_everywhere(flickr: Path) 
     data = flickr8k(root=str(flickr.parent), max_epochs=1, batch_size=4, height=8, width=8, punctuation=False)
     (batch,) = data.loader("test")
     assert batch.references == [[f"a d number {k}" for k in range(5)]]
-    assert set(data.language.vocabulary.names[4:]) == {"a", "b", "number", "0", "1", "2", "3", "4"}
+    assert set(data.language.vocabulary.tokens[4:]) == {"a", "b", "number", "0", "1", "2", "3", "4"}
 
 
 def test_the_archives_have_another_layout(flickr: Path) -> None:

@@ -50,9 +50,9 @@ def test_a_closing_space_ends_the_last_word_and_stands_in_no_text(tokeniser: Any
     for number, (written, known) in enumerate(zip(batch.written, batch.targets.texts(), strict=True)):
         assert written.references == plain.written[number].references
         assert batch.language.text(known) == written.references[0]
-        assert batch.language.vocabulary.names[known[-1]].endswith(" " if tokeniser == "characters" else "Ġ")
+        assert batch.language.vocabulary.tokens[known[-1]].endswith(" " if tokeniser == "characters" else "Ġ")
         if tokeniser == "characters":
-            assert "".join(batch.language.vocabulary.names[each] for each in known) == f"{written.references[0]} "
+            assert "".join(batch.language.vocabulary.tokens[each] for each in known) == f"{written.references[0]} "
         start, end = batch.gold[number, len(known) - 1].tolist()
         assert end <= start  # it has no sound
 

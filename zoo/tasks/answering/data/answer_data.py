@@ -185,7 +185,7 @@ class AnswerData(TaskData):
         )
 
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
-        return {"tokens": content.language.vocabulary.names, "answers": content.answer_names}
+        return {"tokens": content.language.vocabulary.tokens, "answers": content.answer_names}
 
     @classmethod
     def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:

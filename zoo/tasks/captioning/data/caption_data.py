@@ -188,7 +188,7 @@ class CaptionData(TaskData):
         return content.language
 
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
-        return {"target_tokens": content.language.vocabulary.names}
+        return {"target_tokens": content.language.vocabulary.tokens}
 
     @classmethod
     def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:

@@ -110,5 +110,5 @@ def _numbered(synonyms: Mapping[str, Sequence[str]], vocabulary: Vocabulary) -> 
     for word, others in synonyms.items():
         known = [each for each in others if each in vocabulary]
         if word in vocabulary and known:
-            found[vocabulary.numbers([word])[0]] = vocabulary.numbers(known)
+            found[vocabulary.encode([word])[0]] = vocabulary.encode(known)
     return found

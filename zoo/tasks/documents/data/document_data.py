@@ -45,7 +45,7 @@ _LIMIT = Predicate(
 )
 _TARGETS = Predicate("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
 _OWN = Predicate("0 or 1", lambda value: type(value) is int and value in (0, 1))
-_UNKNOWN = Vocabulary([], specials=("unknown",)).names[0]
+_UNKNOWN = Vocabulary([], specials=("unknown",)).tokens[0]
 _PLANTED = "shortcut-{}"
 """Name of the planted word of each label; no tokeniser produces it from a text."""
 
@@ -201,7 +201,7 @@ class DocumentData(TaskData):
         return LabelSet(corpus.label_names, corpus.targets, corpus.counts(), int((corpus.splits == 0).sum()))
 
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
-        return {"tokens": content.vocabulary.names, "labels": content.corpus.label_names}
+        return {"tokens": content.vocabulary.tokens, "labels": content.corpus.label_names}
 
     @classmethod
     def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
@@ -397,7 +397,7 @@ class _Encoded(Sequence[Document]):
         sentence = draw.randrange(len(document.sentences))
         at = draw.randrange(len(document.sentences[sentence]) + 1)
         place = sum(map(len, document.sentences[:sentence])) + at
-        (word,) = self.content.vocabulary.numbers([_PLANTED.format(name)])
+        (word,) = self.content.vocabulary.encode([_PLANTED.format(name)])
         gold = document.gold_words
         return replace(
             document,

@@ -123,4 +123,4 @@ def counted(sentences: Iterable[Sentence]) -> Counter[str]:
 
 def numbered(vocabulary: Vocabulary, sentences: Sequence[Sentence]) -> list[list[int]]:
     """Returns the vocabulary indices of each sentence; a text without tokens becomes one unknown token."""
-    return [vocabulary.numbers(each.names) for each in sentences] or [[vocabulary.unknown]]
+    return [vocabulary.encode(each.names) for each in sentences] or [[vocabulary.unknown]]

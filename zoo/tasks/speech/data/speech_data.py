@@ -165,7 +165,7 @@ class SpeechData(TaskData):
         return Content(corpus, language, targets, times, rows, normalised)
 
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
-        return {"target_tokens": content.language.vocabulary.names}
+        return {"target_tokens": content.language.vocabulary.tokens}
 
     @classmethod
     def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:

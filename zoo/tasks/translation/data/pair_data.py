@@ -195,8 +195,8 @@ class PairData(TaskData):
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         languages = content.languages
         return {
-            "source_tokens": languages.source.vocabulary.names,
-            "target_tokens": languages.target.vocabulary.names,
+            "source_tokens": languages.source.vocabulary.tokens,
+            "target_tokens": languages.target.vocabulary.tokens,
         }
 
     @classmethod
