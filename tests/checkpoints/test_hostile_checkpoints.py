@@ -107,28 +107,30 @@ def test_training_from_them(hostile: tuple[dict[str, Path], Path], cli: Any, key
     ],
 )
 def test_what_torch_would_take_memory_for(tiny_run: Path, tmp_path: Path, code: bytes, said: str) -> None:
-    with zipfile.ZipFile(tiny_run / "checkpoints" / "best.ckpt") as old, zipfile.ZipFile("large.ckpt", "w") as new:
+    path = tmp_path / "large.ckpt"
+    with zipfile.ZipFile(tiny_run / "checkpoints" / "best.ckpt") as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             new.writestr(name, b"\x80\x02" + code if name.endswith("data.pkl") else old.read(name))
     with pytest.raises(CheckpointError, match=said):
-        checkpoint.read("large.ckpt")
+        checkpoint.read(path)
 
 
-def test_storages_that_reach_beyond_their_members(tiny_run: Path, tmp_path: Path) -> None:
+def test_storages_that_reach_beyond_their_members(tmp_path: Path) -> None:
     """Many small members, of each of which the pickle says that it has a million bytes, as many as the file."""
+    path = tmp_path / "reaching.ckpt"
     code = b"\x80\x02](" + b"".join(
         b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nByteStorage\nX\x02\x00\x00\x00%d"
         b"X\x03\x00\x00\x00cpuJ\x40\x42\x0f\x00tQK\x00K\x01\x85K\x01\x85\x89}tR" % key
         for key in range(10, 99)
     )
-    with zipfile.ZipFile("reaching.ckpt", "w") as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, content in {"data.pkl": code + b"e.", "version": b"3\n"}.items():
             archive.writestr(f"archive/{name}", content)
         for key in range(10, 99):
             archive.writestr(f"archive/data/{key}", bytes(4))
         archive.writestr("archive/data/pad", bytes(1_000_000))
     with pytest.raises(CheckpointError, match="are declared to have 89,000,000 bytes, and 1,000,356 are there"):
-        checkpoint.read("reaching.ckpt")
+        checkpoint.read(path)
 
 
 def test_what_was_read_is_not_of_the_file(tiny_run: Path, tmp_path: Path) -> None:
