@@ -196,7 +196,7 @@ def test_numbers_that_fit(floor: float) -> None:
 
 def test_an_option_that_may_be_null() -> None:
     keeper = {"_target_": "zoo.training.CheckpointAndStop", "patience": None}
-    check(keeper, "callbacks.checkpoint", given={"run_dir", "metadata"})
+    check(keeper, "callbacks.checkpoint", injected={"run_dir", "metadata"})
     with pytest.raises(ConfigError, match=r"^callbacks\.checkpoint needs metadata, run_dir"):
         check(keeper, "callbacks.checkpoint")
 

@@ -12,30 +12,30 @@ from zoo.tasks.command_options import CommandOption
 
 
 def find_checkpoint(arguments: Sequence[str]) -> Path | None:
-    """The checkpoint among the arguments of a command, wherever it stands among the options and their values."""
-    plain = [Path(each).expanduser() for each in arguments if each and not each.startswith("-")]
-    signs: tuple[Callable[[Path], bool], ...] = (
-        lambda each: each.is_file() and zipfile.is_zipfile(each),  # a pipe is not looked into
-        lambda each: each.suffix == ".ckpt",
+    """Returns the checkpoint among the arguments of a command, wherever it stands among options and their values."""
+    paths = [Path(argument).expanduser() for argument in arguments if argument and not argument.startswith("-")]
+    conditions: tuple[Callable[[Path], bool], ...] = (
+        lambda path: path.is_file() and zipfile.is_zipfile(path),  # a pipe is not looked into
+        lambda path: path.suffix == ".ckpt",
     )
-    for sign in signs:
-        for each in plain:
-            if sign(each):
-                return each
-    return plain[0] if plain else None
+    for is_checkpoint in conditions:
+        for path in paths:
+            if is_checkpoint(path):
+                return path
+    return paths[0] if paths else None
 
 
-def get_options(about: Mapping[str, Any], command: str, path: Path) -> list[CommandOption]:
-    """Those that the model of a checkpoint and its data add to a command.
+def get_options(metadata: Mapping[str, Any], command: str, path: Path) -> list[CommandOption]:
+    """Returns the options that the model of a checkpoint and its data add to a command.
 
     Args:
-        about: What the checkpoint says of itself.
+        metadata: What the checkpoint says of itself.
         command: evaluate, predict or maps.
         path: Of the checkpoint.
     """
     from zoo.config import instantiate  # torch comes with it
 
-    config = about["config"]
+    config = metadata["config"]
     try:
         task, data = (instantiate.resolve_class(config[part].get("_target_"), part) for part in ("model", "data"))
     except ConfigError as error:
@@ -44,14 +44,16 @@ def get_options(about: Mapping[str, Any], command: str, path: Path) -> list[Comm
         ) from error
     if command != "predict":
         return [*task.decoding_options, *data.input_options]
-    written = [] if data.written is None else [data.written]
-    return [*written, *task.predict_options, *data.input_options]
+    text_options = [] if data.written is None else [data.written]
+    return [*text_options, *task.predict_options, *data.input_options]
 
 
-def make_unknown_option_error(option: str, command: str, model: str, own: Sequence[CommandOption]) -> ConfigError:
-    """Says that a command has no such option for a model, and which it has for it."""
-    names = [f"--{each.name}" for each in own]
-    has = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names) or "none"
+def make_unknown_option_error(
+    option: str, command: str, model: str, model_options: Sequence[CommandOption]
+) -> ConfigError:
+    """Returns an error that says which options a command has for a model instead of an unknown one."""
+    names = [f"--{entry.name}" for entry in model_options]
+    listing = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names) or "none"
     name = option.partition("=")[0]
-    shown = f"those that zoo {command} --help shows"
-    return ConfigError(f"{name}: zoo {command} has no such option for {model}, which adds {has} to {shown}")
+    common = f"those that zoo {command} --help shows"
+    return ConfigError(f"{name}: zoo {command} has no such option for {model}, which adds {listing} to {common}")

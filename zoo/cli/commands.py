@@ -58,12 +58,12 @@ def evaluate(options: argparse.Namespace) -> None:
         summary.show_metrics(metrics, f"{module.about['model']}, {split}", module.headline, options.out)
         if file is not None:
             file.write(json.dumps({**metrics, **evaluation.make_protocol(module, data)}, indent=2) + "\n")
-    found = dict(module.tables())
+    tables = dict(module.tables())
     if options.worst > 0:
-        found["worst"] = _worst(module, data, split, options.worst)
-        summary.show_rows(found["worst"], f"the {len(found['worst'])} worst of {split}")
+        tables["worst"] = _worst(module, data, split, options.worst)
+        summary.show_rows(tables["worst"], f"the {len(tables['worst'])} worst of {split}")
     if options.out is not None and not is_stream(options.out):  # no files are written beside a device
-        for name, rows in found.items():
+        for name, rows in tables.items():
             print(f"{evaluation.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
 
 
@@ -71,17 +71,17 @@ def predict(options: argparse.Namespace) -> None:
     """Writes the predictions, in the order of the input, as a table, as JSONL or as lines of text."""
     form = choose_form(options.out, options.format)
     module = _module(options)
-    how = given(options, module.predict_options)
-    arriving = module.arriving(**how)
-    if arriving is not None:
-        _predict_arriving(arriving, options, form)
+    keywords = given(options, module.predict_options)
+    arriving_rows = module.arriving(**keywords)
+    if arriving_rows is not None:
+        _predict_arriving(arriving_rows, options, form)
         return
     with nullcontext(sanitize(sys.stdout)) if options.out is None else open_output(options.out) as file:
-        examples = module.beside(_examples(module, options, module.predictor(**how)), **how)
+        examples = module.beside(_examples(module, options, module.predictor(**keywords)), **keywords)
         count = write_examples(file, examples, form, module.answer_column)
     if options.out is not None:
-        said = sys.stderr if is_stream(options.out) else sys.stdout
-        print(f"{count_noun(count, 'prediction')} in {options.out}", file=said)
+        stream = sys.stderr if is_stream(options.out) else sys.stdout
+        print(f"{count_noun(count, 'prediction')} in {options.out}", file=stream)
 
 
 def maps(options: argparse.Namespace) -> None:
@@ -89,18 +89,18 @@ def maps(options: argparse.Namespace) -> None:
     if options.faithfulness is not None and options.faithfulness < 1:
         raise ConfigError(f"--faithfulness={options.faithfulness}: write how many examples, 1 or more")
     module, data = _load(options)
-    asked = MapOptions(
+    map_options = MapOptions(
         heads=options.heads,
         layers=_numbers_or_names(options.layers),
         budget=options.budget,
-        ids=None if options.ids is None else list(dict.fromkeys(each.strip() for each in options.ids.split(","))),
+        ids=None if options.ids is None else list(dict.fromkeys(part.strip() for part in options.ids.split(","))),
         pictures=options.pictures,
         table_format=options.format,
         rows=options.rows,
         overwrite=options.overwrite,
         faithfulness=options.faithfulness,
     )
-    export(module, data, options.out, asked)
+    export(module, data, options.out, map_options)
 
 
 def run_command(command: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> None:
@@ -110,8 +110,8 @@ def run_command(command: Callable[[argparse.Namespace], None], options: argparse
     for name, value in (("on-bad-row", options.on_bad_row), ("encoding", options.encoding)):
         if value is not None and not (options.input or options.data):
             raise ConfigError(f"--{name} is for files of yours, and none is given; leave it out")
-    given = options.input or options.data
-    with set_offered_options(options.known), explain_worker_death(), materialize_pipes(given) as options.input:
+    inputs = options.input or options.data
+    with set_offered_options(options.known), explain_worker_death(), materialize_pipes(inputs) as options.input:
         command(options)
 
 
@@ -126,7 +126,7 @@ def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespac
 
 
 def _load(options: argparse.Namespace) -> tuple[Task, TaskData]:
-    """The module of a checkpoint and its data."""
+    """Returns the module of a checkpoint and its data."""
     module = _module(options)
     module.set_decoding(**given(options, module.decoding_options))
     return module, _data(module, options)
@@ -138,7 +138,7 @@ def _source_of(options: argparse.Namespace) -> str:
 
 
 def _module(options: argparse.Namespace) -> Task:
-    """The module of the checkpoint that was read to know its options."""
+    """Returns the module of the checkpoint that was read to know its options."""
     module = checkpoint.build_module(options.content, options.checkpoint).eval()
     del options.content
     return module
@@ -169,12 +169,12 @@ def _examples(module: Task, options: argparse.Namespace, answer: Answer) -> Iter
 
 def _insert_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLines) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of each line of a text, none for blank lines and for those that were left out."""
-    at = 0
+    next_number = 0
     for number, rows in zip(lines.numbers, examples, strict=True):
-        yield from ([] for _ in range(at, number))
+        yield from ([] for _ in range(next_number, number))
         yield rows
-        at = number + 1
-    yield from ([] for _ in range(at, lines.total))
+        next_number = number + 1
+    yield from ([] for _ in range(next_number, lines.total))
 
 
 def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
@@ -184,17 +184,17 @@ def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace
         raise ConfigError(f"-: {kind.__name__} has no examples that are lines of text; give files")
     if options.split != "all":
         raise ConfigError(f"--split={options.split}: lines of standard input are in no split; leave it out")
-    first = 1
+    first_number = 1
     for lines in iter_arriving_lines(sys.stdin.buffer):
         texts = [line for line in lines if line.strip()]
         if texts:
-            data = _data(module, options, texts, first)
+            data = _data(module, options, texts, first_number)
             examples = by_example(answer, data.predict_dataloader())
         for line in lines:
             yield next(examples) if line.strip() else []
         sys.stdout.flush()
-        first += len(texts)
-    if first == 1:
+        first_number += len(texts)
+    if first_number == 1:
         raise DataError("standard input has no line. Write an example on each line.")
 
 
@@ -202,18 +202,18 @@ def _data(
     module: Task,
     options: argparse.Namespace,
     lines: Sequence[str] = (),
-    first: int = 1,
+    first_number: int = 1,
     labels: UnknownLabels | None = None,
 ) -> TaskData:
-    """The user's own data if given, else the data that the module was trained on.
+    """Returns the user's own data if given, else the data that the module was trained on.
 
     Args:
         lines: Examples that were read from standard input.
-        first: Number of the first of them.
+        first_number: Number of the first of them.
         labels: Where labels go that the model does not know. Default: they are errors.
     """
-    about = module.about
-    node = cap_data_config(about)
+    metadata = module.about
+    node = cap_data_config(metadata)
     root = options.root or os.environ.get("ZOO_DATA")
     if "root" in node and root is not None:
         node["root"] = str(root)
@@ -235,16 +235,16 @@ def _data(
         texts = None if data.written is None else getattr(options, data.written.key, None)
         if texts and options.input:
             raise ConfigError(f"give either files or --{data.written.name}, not both")
-        data.check_input_sizes(about["data"])
+        data.check_input_sizes(metadata["data"])
         if lines:
-            data.first_text = first
-            data = data.for_text(lines, about["data"])
+            data.first_text = first_number
+            data = data.for_text(lines, metadata["data"])
         elif texts:
-            data = data.for_text(texts, about["data"])
+            data = data.for_text(texts, metadata["data"])
         elif options.input:
-            data = data.for_input(options.input, about["data"])
+            data = data.for_input(options.input, metadata["data"])
         else:
-            data.restore(about["data"])
+            data.restore(metadata["data"])
         data.setup()
     return data  # type: ignore[no-any-return]
 
@@ -267,17 +267,17 @@ def _answers(answer: Answer, batches: Iterable[Any]) -> Iterator[dict[str, list[
 
 
 def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
-    """The examples with the highest loss, and where the model looks in them."""
-    found: list[dict[str, Any]] = []
+    """Returns the examples with the highest loss, and where the model looks in them."""
+    examples: list[dict[str, Any]] = []
     for columns in _answers(module.predict_step, data.loader(split)):
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        found += [row for row in rows if row["split"] == split and row["loss"] is not None]
-        found = sorted(found, key=lambda row: -row["loss"])[:count]
-    said = module.maps(data, MapOptions(ids=[row["id"] for row in found])).looks()
-    shown = ("id", *module.input_columns, "label", "prediction", "probability", "score", "loss")
+        examples += [row for row in rows if row["split"] == split and row["loss"] is not None]
+        examples = sorted(examples, key=lambda row: -row["loss"])[:count]
+    descriptions = module.maps(data, MapOptions(ids=[row["id"] for row in examples])).looks()
+    names = ("id", *module.input_columns, "label", "prediction", "probability", "score", "loss")
     return [
-        {**{key: row[key] for key in shown if key in row}, "where it looks": looks}
-        for row, looks in zip(found, said, strict=True)
+        {**{key: row[key] for key in names if key in row}, "where it looks": description}
+        for row, description in zip(examples, descriptions, strict=True)
     ]
 
 

@@ -22,7 +22,7 @@ from zoo.tasks.command_options import BATCH_OPTIONS
 if TYPE_CHECKING:
     from zoo.tasks.command_options import CommandOption
 
-_OF_CHECKPOINTS = ("evaluate", "predict", "maps")
+_CHECKPOINT_COMMANDS = ("evaluate", "predict", "maps")
 _BUDGET = 2**30
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
 _TRAIN_USAGE = "usage: python train.py model=NAME [key=value ...]        (or zoo train ...)"
@@ -72,18 +72,18 @@ def _main(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of the output has seen enough
         return 0
     except UnicodeEncodeError as error:
-        missing = error.object[error.start : error.end]
-        return _fail(f"{error.encoding}, the encoding of the output, lacks {missing!r}; set PYTHONIOENCODING=utf-8")
+        characters = error.object[error.start : error.end]
+        return _fail(f"{error.encoding}, the encoding of the output, lacks {characters!r}; set PYTHONIOENCODING=utf-8")
     except ZooError as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
         return _fail(str(error), 130 if isinstance(error, InterruptedRunError) else 2)
     except Exception as error:
         # a file that cannot be read or written is the user's affair, not a fault of the program
-        is_of_file = isinstance(error, OSError) and error.filename is not None
-        if os.environ.get("ZOO_DEBUG") == "1" or not (is_of_file or out_of_memory.is_out_of_memory(error)):
+        names_a_file = isinstance(error, OSError) and error.filename is not None
+        if os.environ.get("ZOO_DEBUG") == "1" or not (names_a_file or out_of_memory.is_out_of_memory(error)):
             raise
-        if isinstance(error, OSError) and is_of_file:
+        if isinstance(error, OSError) and names_a_file:
             return _fail(f"{error.filename}: {error.strerror}")
         return _fail(str(out_of_memory.explain(error, _remedy_of_shortage(arguments))))
     except KeyboardInterrupt:
@@ -98,7 +98,7 @@ def _fail(message: str, code: int = 2) -> int:
 
 
 def _remedy_of_shortage(arguments: list[str]) -> str:
-    """What to lower where the memory does not suffice for a command."""
+    """Returns what to lower where the memory does not suffice for a command."""
     if arguments[:1] == ["maps"]:
         return "lower --budget, name fewer examples with --ids, or shorten them"
     if arguments[0] not in ("train", "check"):
@@ -127,19 +127,19 @@ def _result(arguments: list[str]) -> int:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """A context in which warnings of this package are printed without the line of code that raises them."""
-    usual = warnings.formatwarning
+    """Prints warnings of this package without the line of code that raises them, inside its context."""
+    default_format = warnings.formatwarning
 
     def format_warning(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
         if Path(filename).is_relative_to(Path(__file__).parents[1]):
             return f"zoo: {truncate(escape_control(message))}\n"
-        return usual(message, category, filename, *rest, **named)
+        return default_format(message, category, filename, *rest, **named)
 
     warnings.formatwarning = format_warning
     try:
         yield
     finally:
-        warnings.formatwarning = usual
+        warnings.formatwarning = default_format
 
 
 def train(overrides: list[str]) -> int:
@@ -166,13 +166,13 @@ def train(overrides: list[str]) -> int:
 
         return sweep.run(overrides)
     if not flags:
-        composed = compose.compose(overrides)  # mistyped options are reported before slow imports
+        config = compose.compose(overrides)  # mistyped options are reported before slow imports
         from zoo.training import run
         from zoo.training.run_config import RunConfig
 
-        run.train(RunConfig(composed))
+        run.train(RunConfig(config))
         return 0
-    compose.check_overrides([each for each in overrides if not each.startswith("hydra")])
+    compose.check_overrides([override for override in overrides if not override.startswith("hydra")])
     import hydra
     from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
@@ -180,14 +180,14 @@ def train(overrides: list[str]) -> int:
 
     failure: list[ZooError] = []
 
-    def task(composed: Any) -> None:
-        chosen = HydraConfig.get().runtime.choices
+    def task(config: Any) -> None:
+        choices = HydraConfig.get().runtime.choices
         tasks = list(HydraConfig.get().overrides.task)
         try:
             from zoo.training import run
             from zoo.training.run_config import RunConfig
 
-            run.train(RunConfig(compose.to_plain_dict(composed, chosen, tasks)))
+            run.train(RunConfig(compose.to_plain_dict(config, choices, tasks)))
         except ZooError as error:
             failure.append(error)
 
@@ -214,14 +214,14 @@ def _baseline(overrides: list[str]) -> int:
 
 
 def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The flags, each with its value (`--cfg job`), and the overrides."""
+    """Returns the flags, each with its value (`--cfg job`), and the overrides."""
     flags: list[str] = []
     overrides: list[str] = []
-    last = ""
-    for each in arguments:
-        is_flag = each.startswith("-") or (last in _VALUED_FLAGS and "=" not in each)
-        (flags if is_flag else overrides).append(each)
-        last = each
+    previous = ""
+    for argument in arguments:
+        is_flag = argument.startswith("-") or (previous in _VALUED_FLAGS and "=" not in argument)
+        (flags if is_flag else overrides).append(argument)
+        previous = argument
     return flags, overrides
 
 
@@ -230,8 +230,8 @@ def add_checkpoint_overrides(overrides: list[str]) -> list[str]:
     keys = {override.partition("=")[0] for override in overrides}
     origin = compose.get_value(overrides, "resume") or compose.get_value(overrides, "init")
     if origin == "auto":  # a new run begins in an empty directory, and needs a model
-        last = Path(compose.get_value(overrides, "run_dir") or ".") / "checkpoints" / "last.ckpt"
-        origin = str(last) if "run_dir" in keys and last.exists() else None
+        last_checkpoint = Path(compose.get_value(overrides, "run_dir") or ".") / "checkpoints" / "last.ckpt"
+        origin = str(last_checkpoint) if "run_dir" in keys and last_checkpoint.exists() else None
     if origin in (None, "null") or keys & {"model", "experiment"}:
         return overrides
     from zoo.checkpoints import checkpoint, untrusted
@@ -241,12 +241,12 @@ def add_checkpoint_overrides(overrides: list[str]) -> list[str]:
     if is_published(origin):
         raise ConfigError(f"init={origin}: say for which model: model=NAME")
 
-    trained = checkpoint.read(origin)["zoo"]["config"]
-    instantiate.check_installed(trained)
+    config = checkpoint.read(origin)["zoo"]["config"]
+    instantiate.check_installed(config)
     resumes = compose.get_value(overrides, "resume") is not None
-    stored = compose.get_resume_overrides(trained) if resumes else compose.get_model_overrides(trained)
-    untrusted.check_overrides(stored, keys)
-    return [*stored, *overrides]
+    stored_overrides = compose.get_resume_overrides(config) if resumes else compose.get_model_overrides(config)
+    untrusted.check_overrides(stored_overrides, keys)
+    return [*stored_overrides, *overrides]
 
 
 def _run(arguments: list[str]) -> int:
@@ -254,7 +254,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments:
         parser.print_help()
         return 2
-    if arguments[0] in _OF_CHECKPOINTS:
+    if arguments[0] in _CHECKPOINT_COMMANDS:
         return _run_on_checkpoint(parser, arguments)
     options = parser.parse_args(arguments)
     options.command(options)
@@ -262,37 +262,39 @@ def _run(arguments: list[str]) -> int:
 
 
 def _run_on_checkpoint(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
-    """A command whose options are known once its checkpoint is; what is wrong with the others is said before."""
+    """Runs a command whose options are known once its checkpoint is. Errors in the other options come before."""
     from zoo.cli import checkpoint_arguments
 
     path = checkpoint_arguments.find_checkpoint(arguments[1:])
     if path is None or not {"-h", "--help"} & set(arguments):
-        known, _ = parser.parse_known_args(arguments)
-        path = path or known.checkpoint
+        options_so_far, _ = parser.parse_known_args(arguments)
+        path = path or options_so_far.checkpoint
     from zoo.checkpoints import checkpoint
 
     content = checkpoint.read(path)
-    about = content["zoo"]
-    own = checkpoint_arguments.get_options(about, arguments[0], path)
-    parser = argument_parser(own, about["model"])
-    options, strange = parser.parse_known_args(arguments)
-    for each in strange:
-        if each.startswith("-"):
-            raise checkpoint_arguments.make_unknown_option_error(each, arguments[0], about["model"], own)
-    if strange:
-        parser.error(f"unrecognized arguments: {' '.join(strange)}")
-    options.known = ["on-bad-row", "encoding", *(each.name for each in (*BATCH_OPTIONS, *own))]
+    metadata = content["zoo"]
+    model_options = checkpoint_arguments.get_options(metadata, arguments[0], path)
+    parser = argument_parser(model_options, metadata["model"])
+    options, unknown = parser.parse_known_args(arguments)
+    for argument in unknown:
+        if argument.startswith("-"):
+            raise checkpoint_arguments.make_unknown_option_error(
+                argument, arguments[0], metadata["model"], model_options
+            )
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    options.known = ["on-bad-row", "encoding", *(option.name for option in (*BATCH_OPTIONS, *model_options))]
     options.content = content
-    del content, about  # the command lets go of the weights once they are in the model
+    del content, metadata  # the command lets go of the weights once they are in the model
     options.command(options)
     return 0
 
 
-def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argparse.ArgumentParser:
-    """The parser of all commands but train and check, whose options Hydra reads.
+def argument_parser(model_options: Sequence[CommandOption] = (), model: str = "") -> argparse.ArgumentParser:
+    """Returns the parser of all commands but train and check, whose options Hydra reads.
 
     Args:
-        own: Options that a model adds to the commands on its checkpoints.
+        model_options: Options that a model adds to the commands on its checkpoints.
         model: Its name.
     """
     parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
@@ -304,11 +306,11 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
 
     commands.add_parser("baseline", help="what simple answers reach on data: zoo baseline data=text_table ...")
 
-    held = "\n".join(f"  {name:<12}{GROUPS[name].description}" for name in LISTED)
+    groups = "\n".join(f"  {name:<12}{GROUPS[name].description}" for name in LISTED)
     listing = commands.add_parser(
         "list",
         help="what there is: models, data, attention, ...",
-        epilog=f"groups:\n{held}",
+        epilog=f"groups:\n{groups}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     listing.add_argument("group", nargs="?", help="one of those below; all if not given")
@@ -363,10 +365,10 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
     mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
     mapping.set_defaults(command=_command("maps"))
     for command in (evaluating, predicting, mapping):
-        if own:
+        if model_options:
             group = command.add_argument_group(f"options of {escape_control(model)}")
-            for each in own:
-                group.add_argument(f"--{each.name}", **each.keywords())
+            for option in model_options:
+                group.add_argument(f"--{option.name}", **option.keywords())
         if not model:
             command.epilog = "With a checkpoint, --help also shows the options of its model and data."
     return parser
@@ -374,8 +376,8 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=_path, help="such as runs/.../checkpoints/best.ckpt")
-    what = "your own data in the form the model was trained on; if not given, the data it was trained on"
-    parser.add_argument("input", type=_path, nargs="*", help=what)
+    input_help = "your own data in the form the model was trained on; if not given, the data it was trained on"
+    parser.add_argument("input", type=_path, nargs="*", help=input_help)
     parser.add_argument("--data", type=_path, nargs="+", default=[], help="the same, by name")
     parser.add_argument(
         "--on-bad-row", choices=("error", "skip"), help="bad rows of your data: stop, or leave them out and count them"
@@ -383,15 +385,15 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encoding", choices=ENCODINGS, metavar="NAME", help="of your tables and texts, such as cp1252; default: utf-8"
     )
-    for each in BATCH_OPTIONS:
-        parser.add_argument(f"--{each.name}", **each.keywords())
+    for option in BATCH_OPTIONS:
+        parser.add_argument(f"--{option.name}", **option.keywords())
     parser.add_argument("--root", type=_path, help="where data sets are; default: $ZOO_DATA, or as in training")
 
 
-def _path(given: str) -> Path:
-    if not given:
+def _path(text: str) -> Path:
+    if not text:
         raise argparse.ArgumentTypeError("it is empty (an unset shell variable?)")
-    return Path(os.path.expanduser(given))
+    return Path(os.path.expanduser(text))
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], None]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CORE = Path(__file__).parents[1] / "attention"
-_WIDEST_COST = 40
+_MAX_COST_WIDTH = 40
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ class Kind:
 
 
 def kinds() -> Iterator[Kind]:
-    """Every folder and module of the core that defines public mechanisms, in alphabetical order."""
+    """Yields every folder and module of the core that defines public mechanisms, in alphabetical order."""
     public = _read_exports()
-    for place in sorted(CORE.iterdir()):
-        files = sorted(place.glob("*.py")) if place.is_dir() else [place] if place.suffix == ".py" else []
-        found = tuple(each for file in files for each in _mechanisms_in(file, place.stem, public))
-        if found:
-            said = ast.get_docstring(_parse(place / "__init__.py" if place.is_dir() else place)) or ""
-            yield Kind(said.partition(":")[0], get_docstring_field("Goes", said), found)
+    for path in sorted(CORE.iterdir()):
+        files = sorted(path.glob("*.py")) if path.is_dir() else [path] if path.suffix == ".py" else []
+        members = tuple(mechanism for file in files for mechanism in _mechanisms_in(file, path.stem, public))
+        if members:
+            docstring = ast.get_docstring(_parse(path / "__init__.py" if path.is_dir() else path)) or ""
+            yield Kind(docstring.partition(":")[0], get_docstring_field("Goes", docstring), members)
 
 
 def mechanisms() -> Iterator[Mechanism]:
-    """Every public mechanism."""
+    """Yields every public mechanism."""
     for kind in kinds():
         yield from kind.mechanisms
 
@@ -70,9 +70,9 @@ def _mechanisms_in(file: Path, kind: str, public: set[str]) -> Iterator[Mechanis
         return
     for node in _parse(file).body:
         if isinstance(node, ast.ClassDef) and node.name in public:
-            said = ast.get_docstring(node) or ""
-            if get_docstring_field("Cost", said):
-                yield _mechanism(node, kind, said)
+            docstring = ast.get_docstring(node) or ""
+            if get_docstring_field("Cost", docstring):
+                yield _mechanism(node, kind, docstring)
 
 
 def _parse(file: Path) -> ast.Module:
@@ -80,35 +80,39 @@ def _parse(file: Path) -> ast.Module:
 
 
 def get_docstring_field(name: str, docstring: str) -> str:
-    """The text after `Name:` on a line of a docstring."""
-    found = re.search(rf"^\s*{name}: (.+?)\.?$", docstring, flags=re.MULTILINE)
-    return found[1] if found else ""
+    """Returns the text after `Name:` on a line of a docstring."""
+    match = re.search(rf"^\s*{name}: (.+?)\.?$", docstring, flags=re.MULTILINE)
+    return match[1] if match else ""
 
 
-def _mechanism(node: ast.ClassDef, kind: str, said: str) -> Mechanism:
+def _mechanism(node: ast.ClassDef, kind: str, docstring: str) -> Mechanism:
     return Mechanism(
         name=node.name,
         kind=kind,
-        does=said.splitlines()[0].rstrip("."),
-        paper=_paper(said),
-        cost=get_docstring_field("Cost", said),
-        weights=get_docstring_field("Weights", said),
+        does=docstring.splitlines()[0].rstrip("."),
+        paper=_paper(docstring),
+        cost=get_docstring_field("Cost", docstring),
+        weights=get_docstring_field("Weights", docstring),
         works_on=_works_on(node),
     )
 
 
-def _paper(said: str) -> str:
-    """Authors and year of the first citation, such as `Hu et al. 2018`."""
+def _paper(docstring: str) -> str:
+    """Returns authors and year of the first citation, such as `Hu et al. 2018`."""
     name = r"[A-Z][\w'-]+"
-    found = re.search(rf"{name}(?: & {name}| et al\.|(?:, {name})+ & {name})? \d{{4}}", said)
-    return found[0] if found else ""
+    match = re.search(rf"{name}(?: & {name}| et al\.|(?:, {name})+ & {name})? \d{{4}}", docstring)
+    return match[0] if match else ""
 
 
 def _works_on(node: ast.ClassDef) -> tuple[str, ...]:
-    """The `layouts` of the traits of a class."""
-    for each in node.body:
-        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call) and _is_name(each.targets[0], "traits"):
-            layouts = [option.value for option in each.value.keywords if option.arg == "layouts"]
+    """Returns the `layouts` of the traits of a class."""
+    for statement in node.body:
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Call)
+            and _is_name(statement.targets[0], "traits")
+        ):
+            layouts = [option.value for option in statement.value.keywords if option.arg == "layouts"]
             return tuple(name.id for layout in layouts for name in ast.walk(layout) if isinstance(name, ast.Name))
     return ()
 
@@ -118,24 +122,24 @@ def _is_name(node: ast.expr, name: str) -> bool:
 
 
 def _read_exports() -> set[str]:
-    (names,) = (each.value for each in _parse(CORE / "__init__.py").body if isinstance(each, ast.Assign))
+    (names,) = (statement.value for statement in _parse(CORE / "__init__.py").body if isinstance(statement, ast.Assign))
     return set(ast.literal_eval(names))
 
 
 def table() -> Iterator[str]:
-    """The lines of a table for the terminal, with a block for each kind."""
-    found = list(kinds())
-    width = max(len(each.name) for kind in found for each in kind.mechanisms)
-    cost = min(_WIDEST_COST, max(len(each.cost) for kind in found for each in kind.mechanisms))
-    for kind in found:
+    """Yields the lines of a table for the terminal, with a block for each kind."""
+    all_kinds = list(kinds())
+    width = max(len(mechanism.name) for kind in all_kinds for mechanism in kind.mechanisms)
+    cost = min(_MAX_COST_WIDTH, max(len(mechanism.cost) for kind in all_kinds for mechanism in kind.mechanisms))
+    for kind in all_kinds:
         yield ""
         yield f"{kind.title}: {kind.goes}"
-        for each in kind.mechanisms:
-            notes = [each.does]
-            if each.works_on:
-                notes.append(f"on {' or '.join(each.works_on)} only")
-            if each.weights:
-                notes.append(f"weights: {each.weights}")
-            if each.paper and each.paper not in each.does:
-                notes.append(each.paper)
-            yield f"  {each.name:<{width}}  {each.cost:<{cost}}  {'; '.join(notes)}"
+        for mechanism in kind.mechanisms:
+            notes = [mechanism.does]
+            if mechanism.works_on:
+                notes.append(f"on {' or '.join(mechanism.works_on)} only")
+            if mechanism.weights:
+                notes.append(f"weights: {mechanism.weights}")
+            if mechanism.paper and mechanism.paper not in mechanism.does:
+                notes.append(mechanism.paper)
+            yield f"  {mechanism.name:<{width}}  {mechanism.cost:<{cost}}  {'; '.join(notes)}"

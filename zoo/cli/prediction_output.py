@@ -19,19 +19,21 @@ _DELIMITERS = {"csv": ",", "tsv": "\t"}
 Row = Mapping[str, Any]
 
 
-def choose_form(path: Path | None, asked: Form | None) -> Form:
+def choose_form(path: Path | None, option: Form | None) -> Form:
     """Returns the form of the output: that of --format, else that of the ending of --out, and CSV where it has none.
 
     Raises:
         ConfigError: The ending is that of no form.
     """
-    if asked is not None:
-        return asked
+    if option is not None:
+        return option
     if path is None or not path.suffix or is_stream(path):
         return "csv"
     if path.suffix.lower() not in _ENDINGS:
-        known = ", ".join(_ENDINGS)
-        raise ConfigError(f"--out={path}: no form has the ending {path.suffix!r}; end it in {known}, or give --format")
+        endings = ", ".join(_ENDINGS)
+        raise ConfigError(
+            f"--out={path}: no form has the ending {path.suffix!r}; end it in {endings}, or give --format"
+        )
     return _ENDINGS[path.suffix.lower()]
 
 

@@ -11,16 +11,16 @@ import pytorch_lightning as pl
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-_PER_SECOND = 4
+_REFRESHES_PER_SECOND = 4
 """Drawings of the bar a second."""
 
 
 @contextmanager
-def bar(what: str, total: int | None, *, is_shown: bool = True) -> Iterator[Callable[[int], object]]:
-    """A context that shows a bar on standard error if this is a terminal, and removes it at the end.
+def bar(description: str, total: int | None, *, is_shown: bool = True) -> Iterator[Callable[[int], object]]:
+    """Shows a bar on standard error if this is a terminal, and removes it at the end of the context.
 
     Args:
-        what: A word for what is done.
+        description: A word for what is done.
         total: Number of all parts; None: it is not known.
         is_shown: Whether there is a bar at all.
 
@@ -32,8 +32,8 @@ def bar(what: str, total: int | None, *, is_shown: bool = True) -> Iterator[Call
         yield lambda count: None
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, refresh_per_second=_PER_SECOND) as progress:
-        task = progress.add_task(what, total=total)
+    with Progress(*columns, console=console, transient=True, refresh_per_second=_REFRESHES_PER_SECOND) as progress:
+        task = progress.add_task(description, total=total)
         yield lambda count: progress.advance(task, count)
 
 

@@ -18,39 +18,46 @@ from zoo.errors import ConfigError, did_you_mean, warn
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_DEEPEST = 20
+_MAX_DEPTH = 20
 """The most levels of brackets in an override."""
 _QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 
 
 def describe_choices(group: str) -> dict[str, str]:
-    """Name -> the first sentence of its file, for every choice of a group."""
+    """Returns the first sentence of the file of every choice of a group, by name."""
     return {name: _read_first_sentence(path) for name, path in plugins.find_choices(group).items()}
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
-    """The resolved configuration of these overrides, with checked keys; also works inside another Hydra application."""
+    """Returns the resolved configuration of these overrides, with checked keys.
+
+    It also works inside another Hydra application.
+    """
     from zoo.config import option_types
 
-    composed = compose_unchecked(overrides)
-    for problem in option_types.iter_key_errors(composed):
+    config = compose_unchecked(overrides)
+    for problem in option_types.iter_key_errors(config):
         raise problem
-    _warn_about_foreign_rate(composed)
-    return composed
+    _warn_about_foreign_rate(config)
+    return config
 
 
-def _warn_about_foreign_rate(composed: Mapping[str, Any]) -> None:
+def _warn_about_foreign_rate(config: Mapping[str, Any]) -> None:
     """Warns where the command replaces the optimizer, and keeps a learning rate that was chosen for another."""
-    overrides = composed["overrides"]
+    overrides = config["overrides"]
     name = get_value(overrides, "optimizer")
     if name is None or get_value(overrides, "optimizer.lr") is not None:
         return
-    others = tuple(each for each in overrides if each.partition("=")[0] in GROUPS.keys() - {"optimizer"})
-    usual, rate, own = _resolve_choices(others)["optimizer"], composed["optimizer"].get("lr"), _read_own_rate(name)
-    if name != usual and own is not None and rate != own:
+    choices = tuple(override for override in overrides if override.partition("=")[0] in GROUPS.keys() - {"optimizer"})
+    default, rate, own_rate = (
+        _resolve_choices(choices)["optimizer"],
+        config["optimizer"].get("lr"),
+        _read_own_rate(name),
+    )
+    if name != default and own_rate is not None and rate != own_rate:
         warn(
-            f"optimizer={name} has the learning rate {rate:g} of {usual}, which the model or recipe sets; that of "
-            f"conf/optimizer/{name}.yaml is {own:g}. Set optimizer.lr"
+            f"optimizer={name} has the learning rate {rate:g} of {default}, which the model or recipe sets; that of "
+            f"conf/optimizer/{name}.yaml is {own_rate:g}. Set optimizer.lr"
         )
 
 
@@ -64,7 +71,7 @@ def _read_own_rate(optimizer: str) -> float | None:
 
 
 def compose_unchecked(overrides: Sequence[str]) -> dict[str, Any]:
-    """The resolved configuration of these overrides, whose values are not checked yet."""
+    """Returns the resolved configuration of these overrides, whose values are not checked yet."""
     for override in overrides:
         if override.startswith(("hydra.", "hydra/")):
             raise ConfigError(f"{override}: {_explain_hydra_override(override)}")
@@ -80,7 +87,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
 
 
 def partition_overrides(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
-    """The valid overrides, and an error for each of the others."""
+    """Returns the valid overrides, and an error for each of the others."""
     problems: list[ConfigError] = []
     pairs: list[tuple[str, str, str]] = []
     for override in overrides:
@@ -91,33 +98,33 @@ def partition_overrides(overrides: Sequence[str]) -> tuple[list[str], list[Confi
             pairs.append((override, key, value))
         except ConfigError as error:
             problems.append(error)
-    chosen = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in GROUPS]
-    if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
+    choices = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in GROUPS]
+    if not any(pair.startswith(("model=", "experiment=")) for pair in choices):
         if not problems:
             problems.append(
                 ConfigError(f"say which model: model=NAME. There is: {', '.join(describe_choices('model'))}.")
             )
         return [], problems
     try:
-        for name in {each.partition("=")[2] for each in chosen if each.startswith("experiment=")} - {"null"}:
-            _check_experiment(name, tuple(each for each in chosen if not each.startswith("experiment=")))
+        for name in {choice.partition("=")[2] for choice in choices if choice.startswith("experiment=")} - {"null"}:
+            _check_experiment(name, tuple(choice for choice in choices if not choice.startswith("experiment=")))
     except ConfigError as error:
         return [], [*problems, error]
-    known = find_known_keys(tuple(chosen))
-    unused = find_unused_groups(compose_tree(tuple(chosen))["model"])
-    sound = []
+    known_keys = find_known_keys(tuple(choices))
+    unused_groups = find_unused_groups(compose_tree(tuple(choices))["model"])
+    valid = []
     for override, key, _ in pairs:
-        if key.split(".")[0] in unused:
+        if key.split(".")[0] in unused_groups:
             problems.append(ConfigError(f"{override}: this model has no {key.split('.')[0]} that could be chosen"))
-        elif key not in GROUPS and key not in known and not key.startswith("hydra"):
-            problems.append(ConfigError(f"there is no option {key!r}. {_suggest_key(key, known)}"))
+        elif key not in GROUPS and key not in known_keys and not key.startswith("hydra"):
+            problems.append(ConfigError(f"there is no option {key!r}. {_suggest_key(key, known_keys)}"))
         else:
-            sound.append(override)
-    return sound, problems
+            valid.append(override)
+    return valid, problems
 
 
 def expand_experiments(overrides: Sequence[str]) -> list[str]:
-    """The overrides with an experiment replaced by its content, where that is needed.
+    """Returns the overrides with an experiment replaced by its content, where that is needed.
 
     It is for a user's own file (`experiment=mine.yaml`), and for a recipe whose data or mechanism the command replaces
     (`experiment=las_fsdd_strings data=audio_manifest`): options that only the recipe's choice has are dropped, with a
@@ -125,102 +132,110 @@ def expand_experiments(overrides: Sequence[str]) -> list[str]:
     """
     from zoo.config import experiment_files
 
-    for each in overrides:
-        check_depth(each)
-    overrides = [_expand_user(each) for each in overrides]
-    found = [each for each in overrides if each.startswith("experiment=")]
-    name = found[-1].partition("=")[2].strip("'\"") if found else "null"
+    for override in overrides:
+        check_depth(override)
+    overrides = [_expand_user(override) for override in overrides]
+    experiment_overrides = [override for override in overrides if override.startswith("experiment=")]
+    name = experiment_overrides[-1].partition("=")[2].strip("'\"") if experiment_overrides else "null"
     experiments = plugins.find_choices("experiment")
     path = Path(name) if experiment_files.is_user_file(name) else experiments.get(name)
     if path is None:
         return overrides
-    others = [each for each in overrides if each not in found]
-    pairs = (each.partition("=")[::2] for each in others)
-    typed = {key: value.strip("'\"") for key, value in pairs if key in GROUPS and "," not in value}
-    stands_for = _adapt_recipe(name, path, typed)
-    if stands_for is None:  # every option of the recipe has its place
+    other_overrides = [override for override in overrides if override not in experiment_overrides]
+    pairs = (override.partition("=")[::2] for override in other_overrides)
+    typed_choices = {key: value.strip("'\"") for key, value in pairs if key in GROUPS and "," not in value}
+    replacement = _adapt_recipe(name, path, typed_choices)
+    if replacement is None:  # every option of the recipe has its place
         if not experiment_files.is_user_file(name):
             return overrides
-        chosen = [f"{group}={choice}" for group, choice in typed.items()]
-        stands_for = experiment_files.to_overrides(path, GROUPS, chosen, _check_and_compose, _suggest_key)
-    return [*map(_expand_user, stands_for), *others]
+        choices = [f"{group}={choice}" for group, choice in typed_choices.items()]
+        replacement = experiment_files.to_overrides(path, GROUPS, choices, _check_and_compose, _suggest_key)
+    return [*map(_expand_user, replacement), *other_overrides]
 
 
-def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] | None:
-    """The overrides that a recipe stands for where the command makes other choices than it; None if none of its options
-    must be dropped for them."""
+def _adapt_recipe(name: str, path: Path, typed_choices: Mapping[str, str]) -> list[str] | None:
+    """Returns the overrides of a recipe with other choices than its own; None if they fit all its options."""
     from zoo.config import experiment_files
 
-    if not typed.keys() - {"model"}:
+    if not typed_choices.keys() - {"model"}:
         return None
     recipe = experiment_files.read_recipe(path, GROUPS, plugins.find_choices("experiment"))
-    chosen = {**recipe.choices, **typed}
-    if "model" not in chosen:
+    choices = {**recipe.choices, **typed_choices}
+    if "model" not in choices:
         return None
-    for choice in chosen.items():
+    for choice in choices.items():
         _check_choices(*choice)
-    own = {**recipe.choices, "model": chosen["model"]}
-    chosen_by_recipe = _resolve_choices(tuple(f"{group}={choice}" for group, choice in own.items()))
-    replaced = {group for group, choice in typed.items() if group != "model" and choice != chosen_by_recipe.get(group)}
-    if not replaced:
+    own_choices = {**recipe.choices, "model": choices["model"]}
+    defaults = _resolve_choices(tuple(f"{group}={choice}" for group, choice in own_choices.items()))
+    replaced_groups = {
+        group for group, choice in typed_choices.items() if group != "model" and choice != defaults.get(group)
+    }
+    if not replaced_groups:
         return None
-    tree, other = (compose_tree(tuple(f"{group}={choice}" for group, choice in each.items())) for each in (own, chosen))
-    stands_for, dropped = experiment_files.drop_foreign_options(recipe, GROUPS, tree, other, replaced, _suggest_key)
-    if not dropped:
+    own_tree, new_tree = (
+        compose_tree(tuple(f"{group}={choice}" for group, choice in selection.items()))
+        for selection in (own_choices, choices)
+    )
+    adapted, dropped_keys = experiment_files.drop_foreign_options(
+        recipe, GROUPS, own_tree, new_tree, replaced_groups, _suggest_key
+    )
+    if not dropped_keys:
         return None
-    instead = ", ".join(f"{group}={typed[group]}" for group in sorted({key.split(".")[0] for key in dropped}))
-    warn(f"experiment={name} with {instead}: these options of the recipe are left out: {', '.join(dropped)}")
-    return stands_for
+    replacements = ", ".join(
+        f"{group}={typed_choices[group]}" for group in sorted({key.split(".")[0] for key in dropped_keys})
+    )
+    warn(f"experiment={name} with {replacements}: these options of the recipe are left out: {', '.join(dropped_keys)}")
+    return adapted
 
 
 def compose_unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The composed tree with its interpolations, without Hydra's section, and the choice of each group."""
+    """Returns the composed tree with its interpolations, without Hydra's section, and the choice of each group."""
     composed = _compose(tuple(overrides))
     tree = _to_plain_tree(composed)
     return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
 
 
 def to_plain_dict(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration that Hydra has composed, resolved, without its section; with names of choices and overrides."""
+    """Returns the resolved configuration without Hydra's section, with the names of choices and the overrides."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    own_config = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
     try:
-        resolved = OmegaConf.to_container(own, resolve=True)
+        resolved = OmegaConf.to_container(own_config, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
     assert isinstance(resolved, dict)
-    for name in ("run_dir", "init", "resume", *(f"paths.{each}" for each in resolved["paths"])):
-        if OmegaConf.select(own, name) == "":
+    for name in ("run_dir", "init", "resume", *(f"paths.{folder}" for folder in resolved["paths"])):
+        if OmegaConf.select(own_config, name) == "":
             raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
     if (epochs := resolved["trainer"].pop("max_epochs", None)) is not None:  # of data, unless the trainer's was given
         resolved["data"]["max_epochs"] = epochs
-    unused = find_unused_groups(_to_plain_tree(own)["model"])
-    names = {group: None if group in unused else choices.get(group) for group in LISTED}
-    used = {str(key): value for key, value in resolved.items() if key not in unused}
-    return {**used, "names": names, "overrides": list(overrides)}
+    unused_groups = find_unused_groups(_to_plain_tree(own_config)["model"])
+    names = {group: None if group in unused_groups else choices.get(group) for group in LISTED}
+    used_options = {str(key): value for key, value in resolved.items() if key not in unused_groups}
+    return {**used_options, "names": names, "overrides": list(overrides)}
 
 
 def get_model_overrides(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a trained model that fine-tuning keeps: those of the model, without those of its data."""
-    kept = ("model", *MECHANISMS, "experiment")
-    found = [override for override in _get_stored_overrides(config) if _split(override)[0].split(".")[0] in kept]
-    for override in found:
+    """Returns the overrides that fine-tuning takes from a trained model: its own, without those of its data."""
+    groups = ("model", *MECHANISMS, "experiment")
+    overrides = [override for override in _get_stored_overrides(config) if _split(override)[0].split(".")[0] in groups]
+    for override in overrides:
         if "${" in override:
             raise ConfigError(f"the checkpoint was trained with {override!r}, which is not looked up for a stranger")
-    return found
+    return overrides
 
 
 def get_resume_overrides(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a run that is resumed: all except for its origin and its directory."""
-    started = ("init", "resume", "run_dir", "check")
-    return [override for override in _get_stored_overrides(config) if _split(override)[0] not in started]
+    """Returns the overrides of a run that is resumed: all but its origin and its directory."""
+    excluded = ("init", "resume", "run_dir", "check")
+    return [override for override in _get_stored_overrides(config) if _split(override)[0] not in excluded]
 
 
 def _get_stored_overrides(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a checkpoint. It may come from a stranger: options of Hydra are refused, and experiment files:
-    a run stores their content."""
+    """Returns the overrides of a checkpoint. It may come from a stranger: options of Hydra are refused, and so are
+    experiment files, whose content a run stores."""
     from zoo.config import experiment_files
 
     for override in config["overrides"]:
@@ -231,7 +246,7 @@ def _get_stored_overrides(config: Mapping[str, Any]) -> list[str]:
 
 
 def get_value(overrides: Sequence[str], key: str) -> str | None:
-    """The last value that overrides give to a key, if any."""
+    """Returns the last value that overrides give to a key, if any."""
     values = [override[len(key) + 1 :] for override in overrides if override.startswith(f"{key}=")]
     return values[-1].strip("'\"") if values else None
 
@@ -250,8 +265,8 @@ def _compose(overrides: tuple[str, ...]) -> DictConfig:
         with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
             return hydra_compose("train", overrides=[*overrides, *plugins.make_search_path()], return_hydra_config=True)
     except OverrideParseException as error:
-        quoted = "put a value with special characters in quotes: \"key='value'\""
-        raise ConfigError(f"{error.override!r} cannot be read; {quoted}") from error
+        advice = "put a value with special characters in quotes: \"key='value'\""
+        raise ConfigError(f"{error.override!r} cannot be read; {advice}") from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_clean_hydra_message(error)) from error
     finally:
@@ -260,34 +275,34 @@ def _compose(overrides: tuple[str, ...]) -> DictConfig:
 
 
 def _clean_hydra_message(error: Exception) -> str:
-    """Hydra's message without its internals and its advice to add keys, which is not possible here."""
+    """Returns Hydra's message without its internals and its advice to add keys, which is not possible here."""
     advice = ("To append to your config", "full_key:", "object_type=")
     lines = [line.strip() for line in str(error).strip().splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(advice))
 
 
 @functools.cache
-def find_known_keys(chosen: tuple[str, ...]) -> frozenset[str]:
-    """Every key that can be given together with these choices."""
-    return frozenset(_iter_keys(compose_tree(chosen)))
+def find_known_keys(choices: tuple[str, ...]) -> frozenset[str]:
+    """Returns every key that can be given together with these choices."""
+    return frozenset(_iter_keys(compose_tree(choices)))
 
 
 @functools.cache
-def compose_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
-    """The tree of these choices with its interpolations, unchecked."""
-    return _to_plain_tree(_compose(chosen))
+def compose_tree(choices: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the unchecked tree of these choices, with its interpolations."""
+    return _to_plain_tree(_compose(choices))
 
 
 @functools.cache
 def _resolve_choices(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """The choice of each group."""
+    """Returns the choice of each group."""
     return compose_unresolved(overrides)[1]
 
 
-def _check_and_compose(chosen: tuple[str, ...]) -> dict[str, Any]:
-    for each in chosen:
-        _check_choices(*each.split("=", 1))
-    return compose_tree(chosen)
+def _check_and_compose(choices: tuple[str, ...]) -> dict[str, Any]:
+    for choice in choices:
+        _check_choices(*choice.split("=", 1))
+    return compose_tree(choices)
 
 
 def _to_plain_tree(composed: DictConfig) -> dict[str, Any]:
@@ -299,15 +314,15 @@ def _to_plain_tree(composed: DictConfig) -> dict[str, Any]:
 
 
 @functools.cache
-def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
+def _check_experiment(name: str, choices: tuple[str, ...]) -> None:
     """Refuses an experiment with unknown keys, which Hydra would add."""
     from zoo.config import experiment_files
 
-    experiment_files.to_overrides(plugins.find_choices("experiment")[name], GROUPS, typed, compose_tree, _suggest_key)
+    experiment_files.to_overrides(plugins.find_choices("experiment")[name], GROUPS, choices, compose_tree, _suggest_key)
 
 
 def _explain_hydra_override(override: str) -> str:
-    """A sentence that says why a run does not take an option of Hydra."""
+    """Returns a sentence that says why a run does not take an option of Hydra."""
     if override.startswith("hydra.run.dir="):
         return "Hydra only composes here; write run_dir=PATH"
     if override.startswith(("hydra/launcher", "hydra/sweeper", "hydra.launcher", "hydra.sweep")):
@@ -321,9 +336,9 @@ def check_depth(override: str) -> None:
     for character in _QUOTED.sub("", override):
         depth += (character in "[{(") - (character in "]})")
         deepest = max(deepest, depth)
-    if deepest > _DEEPEST:
+    if deepest > _MAX_DEPTH:
         key = override.partition("=")[0]
-        raise ConfigError(f"{key}: its value is nested {deepest:,} levels deep, and {_DEEPEST} are the most")
+        raise ConfigError(f"{key}: its value is nested {deepest:,} levels deep, and {_MAX_DEPTH} are the most")
 
 
 def _expand_user(override: str) -> str:
@@ -343,10 +358,10 @@ def _split(override: str) -> tuple[str, str]:
 
 
 def _check_choices(group: str, value: str) -> None:
-    known = plugins.find_choices(group)
+    choices = plugins.find_choices(group)
     for name in re.split(r"\s*,\s*", value.strip("'\"")):
-        if name not in known and not (name == "null" and GROUPS[group].is_optional):
-            raise ConfigError(f"there is no {group} {name!r}. {did_you_mean(name, known)}")
+        if name not in choices and not (name == "null" and GROUPS[group].is_optional):
+            raise ConfigError(f"there is no {group} {name!r}. {did_you_mean(name, choices)}")
 
 
 def _iter_keys(node: Any, prefix: str = "") -> Iterator[str]:
@@ -357,7 +372,7 @@ def _iter_keys(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def find_unused_groups(model: Any) -> set[str]:
-    """The groups of mechanisms to which nothing in a model's options refers."""
+    """Returns the groups of mechanisms to which nothing in a model's options refers."""
     return {group for group in MECHANISMS if f"${{{group}}}" not in _collect_texts(model)}
 
 
@@ -367,25 +382,25 @@ def _collect_texts(node: Any) -> set[str]:
     return {node} if isinstance(node, str) else set()
 
 
-def _suggest_key(key: str, known: Collection[str]) -> str:
-    """A sentence that offers a known key: its successor, or one alike by its last word or by the whole name."""
-    if (successor := find_option(key)) in known:
+def _suggest_key(key: str, known_keys: Collection[str]) -> str:
+    """Returns a sentence that offers a known key: its successor, or one with a similar last word or whole name."""
+    if (successor := find_option(key)) in known_keys:
         return f"It is now {successor!r}."
-    visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
-    last = key.rsplit(".", 1)[-1]
+    visible = {name for name in known_keys if not name.startswith("hydra") and "_target_" not in name}
+    last_word = key.rsplit(".", 1)[-1]
     for name in sorted(visible):
-        if name.rsplit(".", 1)[-1] == last:
+        if name.rsplit(".", 1)[-1] == last_word:
             return f"Did you mean {name!r}?"
     siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]} or visible
     ends = {name.rsplit(".", 1)[-1]: name for name in sorted(visible, reverse=True)}
-    closest = max(ends, key=lambda end: _compare_words(end, last))
-    if _compare_words(closest, last) > max(0.7, *(_compare_words(name, key) for name in siblings)):
+    closest = max(ends, key=lambda end: _compare_words(end, last_word))
+    if _compare_words(closest, last_word) > max(0.7, *(_compare_words(name, key) for name in siblings)):
         return f"Did you mean {ends[closest]!r}?"
     return did_you_mean(key, siblings)
 
 
-def _compare_words(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+def _compare_words(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def _read_first_sentence(path: Path) -> str:

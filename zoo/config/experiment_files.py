@@ -23,9 +23,9 @@ from zoo.errors import ConfigError, ProblemsError, quote_value, warn
 from zoo.io.config_files import make_no_alias_loader, read_text
 
 _SUFFIXES = (".yaml", ".yml")
-_MOST_KEYS = 10_000
+_MAX_KEYS = 10_000
 _KEY = re.compile(r"[\w/.@*-]+")
-_TRICKY = re.compile(r"[-+]?(0[0-7_]*[0-7][0-7_]*|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
+_AMBIGUOUS_NUMBER = re.compile(r"[-+]?(0[0-7_]*[0-7][0-7_]*|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
 """Numbers to base 8 or 60 in YAML."""
 _Loader = make_no_alias_loader(get_yaml_loader())
 """OmegaConf's loader, so that a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
@@ -44,34 +44,34 @@ class Recipe(NamedTuple):
 
 
 def is_user_file(name: str) -> bool:
-    """Whether the name of an experiment is the path of a file."""
+    """Returns whether the name of an experiment is the path of a file."""
     return name.strip("'\"").endswith(_SUFFIXES)
 
 
 def to_overrides(
     path: Path,
     groups: Collection[str],
-    typed: Sequence[str],
-    tree_of: Callable[[tuple[str, ...]], Mapping[str, Any]],
-    nearest: Callable[[str, Collection[str]], str],
+    typed_choices: Sequence[str],
+    compose_tree: Callable[[tuple[str, ...]], Mapping[str, Any]],
+    suggest_key: Callable[[str, Collection[str]], str],
 ) -> list[str]:
-    """The overrides that a file stands for. An error names every unknown key with its line.
+    """Returns the overrides that a file stands for. An error names every unknown key with its line.
 
     Args:
         path: The file.
         groups: The groups from which a file is chosen by name, such as model and data.
-        typed: The choices of the command line, which take precedence.
-        tree_of: Choices -> the composed tree, unresolved.
-        nearest: Key, known keys -> a sentence that offers one of them.
+        typed_choices: The choices of the command line, which take precedence.
+        compose_tree: Choices -> the composed tree, unresolved.
+        suggest_key: Key, known keys -> a sentence that offers one of them.
     """
     root = _parse(path)
     choices = dict(_iter_choices(root, path, groups))
-    chosen = {**choices, **dict(each.split("=", 1) for each in typed)}
-    if "model" not in chosen and "experiment" not in chosen:
+    all_choices = {**choices, **dict(choice.split("=", 1) for choice in typed_choices)}
+    if "model" not in all_choices and "experiment" not in all_choices:
         raise ConfigError(f"{path}: it does not say which model: write a line 'model: NAME' at its top")
-    tree = tree_of(tuple(f"{group}={name}" for group, name in chosen.items()))
+    tree = compose_tree(tuple(f"{group}={name}" for group, name in all_choices.items()))
     problems: list[str] = []
-    values = list(_iter_values(root, tree, path, groups, problems, nearest))
+    values = list(_iter_values(root, tree, path, groups, problems, suggest_key))
     if len(problems) > 1:
         raise ProblemsError(problems)
     if problems:
@@ -90,22 +90,22 @@ def read_recipe(path: Path, groups: Collection[str], experiments: Mapping[str, P
     files: list[tuple[Path, yaml.MappingNode]] = []
     choices: dict[str, str] = {}
     base: Path | None = path
-    while base is not None and base not in (read for read, _ in files):
+    while base is not None and base not in (file for file, _ in files):
         root = _parse(base)
         files.insert(0, (base, root))
-        chosen = dict(_iter_choices(root, base, groups))
-        base = experiments.get(chosen.pop("experiment", ""))
-        choices = {**chosen, **choices}
+        own_choices = dict(_iter_choices(root, base, groups))
+        base = experiments.get(own_choices.pop("experiment", ""))
+        choices = {**own_choices, **choices}
     return Recipe(tuple(files), choices)
 
 
 def drop_foreign_options(
     recipe: Recipe,
     groups: Collection[str],
-    own: Mapping[str, Any],
-    other: Mapping[str, Any],
-    replaced: Collection[str],
-    nearest: Callable[[str, Collection[str]], str],
+    own_tree: Mapping[str, Any],
+    new_tree: Mapping[str, Any],
+    replaced_groups: Collection[str],
+    suggest_key: Callable[[str, Collection[str]], str],
 ) -> tuple[list[str], list[str]]:
     """Adapts a recipe to other choices, such as other data: options that only its own choices have are dropped.
 
@@ -114,33 +114,33 @@ def drop_foreign_options(
     Args:
         recipe: The recipe.
         groups: The groups from which a file is chosen by name.
-        own: The tree of the recipe's own choices.
-        other: The tree of the choices that are made instead.
-        replaced: The groups in which another choice is made.
-        nearest: Key, known keys -> a sentence that offers one of them.
+        own_tree: The tree of the recipe's own choices.
+        new_tree: The tree of the choices that are made instead.
+        replaced_groups: The groups in which another choice is made.
+        suggest_key: Key, known keys -> a sentence that offers one of them.
 
     Returns:
         The overrides that the recipe stands for with the other choices, and the keys of the dropped options.
     """
-    known, known_there, merged = set(_iter_names(own)), set(_iter_names(other)), _merge(own, other)
-    kept: dict[str, str] = {group: name for group, name in recipe.choices.items() if group not in replaced}
-    dropped: dict[str, None] = {}
+    own_keys, new_keys, merged_tree = set(_iter_names(own_tree)), set(_iter_names(new_tree)), _merge(own_tree, new_tree)
+    options: dict[str, str] = {group: name for group, name in recipe.choices.items() if group not in replaced_groups}
+    dropped_keys: dict[str, None] = {}
     for path, root in recipe.files:
         problems: list[str] = []
-        for override in _iter_values(root, merged, path, groups, problems, nearest):
+        for override in _iter_values(root, merged_tree, path, groups, problems, suggest_key):
             key, _, value = override.partition("=")
-            is_foreign = key not in known_there and key in known
-            if key.split(".")[0] in replaced and (is_foreign or key.endswith("._target_")):
-                dropped[key] = None
+            is_foreign = key not in new_keys and key in own_keys
+            if key.split(".")[0] in replaced_groups and (is_foreign or key.endswith("._target_")):
+                dropped_keys[key] = None
             else:
-                kept[key] = value
+                options[key] = value
         if problems:
             raise ProblemsError(problems) if len(problems) > 1 else ConfigError(problems[0])
-    return [f"{key}={value}" for key, value in kept.items()], list(dropped)
+    return [f"{key}={value}" for key, value in options.items()], list(dropped_keys)
 
 
 def _merge(own: Any, other: Any) -> Any:
-    """Both trees in one; where only one of them has options below a key, these."""
+    """Returns both trees as one; a key with options in only one of them has these."""
     if not isinstance(own, Mapping) or not isinstance(other, Mapping):
         return own if isinstance(own, Mapping) else other
     return {**own, **{key: _merge(own.get(key), value) for key, value in other.items()}}
@@ -167,22 +167,22 @@ def _parse(path: Path) -> yaml.MappingNode:
 
 def _check_nodes(root: yaml.Node, path: Path) -> None:
     """Refuses keys that are no names, and warns of numbers that YAML reads otherwise than people do."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
+    queue = [root]
+    while queue:
+        node = queue.pop()
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
                     kind = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
                     raise ConfigError(f"{_format_place(path, key)}: a key is the name of an option, not a {kind}")
-                waiting.append(value)
+                queue.append(value)
         elif isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        elif node.tag.endswith((":int", ":float")) and _TRICKY.fullmatch(node.value):
+            queue += node.value
+        elif node.tag.endswith((":int", ":float")) and _AMBIGUOUS_NUMBER.fullmatch(node.value):
             number = _to_plain(node, path)
-            why = "a leading 0 means base 8 in YAML, and a colon base 60"
+            reason = "a leading 0 means base 8 in YAML, and a colon base 60"
             place = _format_place(path, node)
-            warn(f"{place}: {node.value} is read as {number} ({why}); write {number} if that is meant")
+            warn(f"{place}: {node.value} is read as {number} ({reason}); write {number} if that is meant")
 
 
 def _iter_choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -192,12 +192,14 @@ def _iter_choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -
                 raise ConfigError(
                     f"{_format_place(path, value)}: 'defaults' is a list of lines such as '- override /model: gat'"
                 )
-            for each in value.value:
-                if isinstance(each, yaml.SequenceNode):
-                    raise ConfigError(f"{_format_place(path, each)}: write such a line as '- override /model: gat'")
-                if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment on which it is based
-                    yield "experiment", each.value
-                for name, choice in each.value if isinstance(each, yaml.MappingNode) else ():
+            for entry in value.value:
+                if isinstance(entry, yaml.SequenceNode):
+                    raise ConfigError(f"{_format_place(path, entry)}: write such a line as '- override /model: gat'")
+                if (
+                    isinstance(entry, yaml.ScalarNode) and entry.value != "_self_"
+                ):  # the experiment on which it is based
+                    yield "experiment", entry.value
+                for name, choice in entry.value if isinstance(entry, yaml.MappingNode) else ():
                     group = name.value.removeprefix("override ").strip().lstrip("/")
                     if group not in groups or not isinstance(choice, yaml.ScalarNode):
                         raise ConfigError(f"{_format_place(path, name)}: there is no group {group!r} to choose from")
@@ -212,27 +214,29 @@ def _iter_values(
     path: Path,
     groups: Collection[str],
     problems: list[str],
-    nearest: Callable[[str, Collection[str]], str],
+    suggest_key: Callable[[str, Collection[str]], str],
 ) -> Iterator[str]:
-    known = set(_iter_names(tree))
-    waiting: list[tuple[str, Any, Any]] = [("", root, tree)]
+    known_keys = set(_iter_names(tree))
+    queue: list[tuple[str, Any, Any]] = [("", root, tree)]
     lines: dict[str, int] = {}
     count = 0
-    while waiting:
-        prefix, node, there = waiting.pop(0)
+    while queue:
+        prefix, node, subtree = queue.pop(0)
         for key, value in node.value:
             count += 1
             name = f"{prefix}{key.value}"
-            if count > _MOST_KEYS:
-                raise ConfigError(f"{path} has more than {_MOST_KEYS:,} keys: that is no experiment")
+            if count > _MAX_KEYS:
+                raise ConfigError(f"{path} has more than {_MAX_KEYS:,} keys: that is no experiment")
             if not prefix and (key.value == "defaults" or (key.value in groups and isinstance(value, yaml.ScalarNode))):
                 continue
-            if name not in known:
-                problems.append(f"{_format_place(path, key)}: there is no option {name!r}. {nearest(name, known)}")
+            if name not in known_keys:
+                problems.append(
+                    f"{_format_place(path, key)}: there is no option {name!r}. {suggest_key(name, known_keys)}"
+                )
                 continue
-            inside = _get_nested(there, str(key.value))
-            if isinstance(value, yaml.MappingNode) and isinstance(inside, Mapping) and inside:
-                waiting.append((f"{name}.", value, inside))
+            child = _get_nested(subtree, str(key.value))
+            if isinstance(value, yaml.MappingNode) and isinstance(child, Mapping) and child:
+                queue.append((f"{name}.", value, child))
             elif name in lines:
                 problems.append(f"{_format_place(path, key)}: {name!r} stands in line {lines[name]} already")
             else:
@@ -240,10 +244,10 @@ def _iter_values(
                 yield f"{name}={_format_value(_to_plain(value, path), _format_place(path, value))}"
 
 
-def _get_nested(there: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        there = there.get(part) if isinstance(there, Mapping) else None
-    return there
+def _get_nested(tree: Any, key: str) -> Any:
+    for part in key.split("."):
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree
 
 
 def _iter_names(node: Any, prefix: str = "") -> Iterator[str]:
@@ -261,7 +265,7 @@ def _to_plain(node: yaml.Node, path: Path) -> Any:
 
 
 def _format_value(value: Any, place: str, depth: int = 0) -> str:
-    """A value as overrides write it."""
+    """Returns a value as overrides write it."""
     if depth > 10:
         raise ConfigError(f"{place}: a value is nested more than ten levels deep")
     if value is None or isinstance(value, bool):
@@ -269,11 +273,11 @@ def _format_value(value: Any, place: str, depth: int = 0) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list):
-        return f"[{','.join(_format_value(each, place, depth + 1) for each in value)}]"
+        return f"[{','.join(_format_value(member, place, depth + 1) for member in value)}]"
     if isinstance(value, dict):
         if not all(_KEY.fullmatch(str(key)) for key in value):
             raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - * in it, and no others")
-        return f"{{{','.join(f'{key}:{_format_value(each, place, depth + 1)}' for key, each in value.items())}}}"
+        return f"{{{','.join(f'{key}:{_format_value(member, place, depth + 1)}' for key, member in value.items())}}}"
     if isinstance(value, str):
         return quote_value(value)
     raise ConfigError(f"{place}: {value!r} is not a text, a number, a list or a mapping; put it in quotes")

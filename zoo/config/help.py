@@ -10,38 +10,39 @@ from typing import Any
 from zoo.config import compose, plugins
 from zoo.config.groups import GROUPS
 
-_LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w/]+):(?P<value>[^#]*)(#\s*(?P<said>.*))?$")
+_LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w/]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
 _BASE = re.compile(r"^  - (?!_self_)([\w/]+)$", re.MULTILINE)
 _HIDDEN = ("_target_", "_partial_", "defaults")
 
 
 def describe_options(overrides: Sequence[str]) -> list[str]:
-    """One line for each option. It imports nothing that takes long."""
+    """Returns one line for each option, without an import that takes long."""
     compose.check_overrides(overrides)
-    composed, chosen = compose.compose_unresolved(overrides)
-    for group in compose.find_unused_groups(composed["model"]):  # options of other domains
-        composed.pop(group, None)
-        chosen.pop(group, None)
-    said = _read_comments(plugins.CONF / "train.yaml")
-    for group, name in chosen.items():
+    tree, choices = compose.compose_unresolved(overrides)
+    for group in compose.find_unused_groups(tree["model"]):  # options of other domains
+        tree.pop(group, None)
+        choices.pop(group, None)
+    comments = _read_comments(plugins.CONF / "train.yaml")
+    for group, name in choices.items():
         if (path := plugins.find_choices(group).get(name)) is not None:
             is_global = "@package _global_" in path.read_text(encoding="utf-8").split("\n", 1)[0]
-            for each in iter_files(path):
-                said |= {(key if is_global else f"{group}.{key}"): text for key, text in _read_comments(each).items()}
-    named = [f"{group}={name}" for group, name in chosen.items() if name and group in GROUPS]
-    lines = [" ".join(named), ""]
-    pairs = [(f"{key}={_format_value(value)}", said.get(key, "")) for key, value in _iter_leaves(composed)]
+            for file in iter_files(path):
+                prefix = "" if is_global else f"{group}."
+                comments |= {f"{prefix}{key}": text for key, text in _read_comments(file).items()}
+    choice_overrides = [f"{group}={name}" for group, name in choices.items() if name and group in GROUPS]
+    lines = [" ".join(choice_overrides), ""]
+    pairs = [(f"{key}={_format_value(value)}", comments.get(key, "")) for key, value in _iter_leaves(tree)]
     width = min(44, max(len(pair) for pair, _ in pairs))
     return lines + [f"  {pair:<{width}}  {text}".rstrip() for pair, text in pairs]
 
 
 def iter_files(path: Path) -> Iterator[Path]:
-    """A file of conf/ after the bases that its defaults list names."""
+    """Yields a file of conf/ after the bases that its defaults list names."""
     folders = plugins.find_folders()
-    group = next(path.parent.relative_to(each) for each in folders if path.is_relative_to(each))
+    group = next(path.parent.relative_to(folder) for folder in folders if path.is_relative_to(folder))
     for base in _BASE.findall(path.read_text(encoding="utf-8")):
-        found = (each / group / f"{base}.yaml" for each in folders)
-        yield from iter_files(next(each for each in found if each.is_file()))
+        candidates = (folder / group / f"{base}.yaml" for folder in folders)
+        yield from iter_files(next(file for file in candidates if file.is_file()))
     yield path
 
 
@@ -62,8 +63,8 @@ def _format_value(value: Any) -> str:
 
 
 def _read_comments(path: Path) -> dict[str, str]:
-    """Key -> the comment behind it."""
-    found: dict[str, str] = {}
+    """Returns the comment behind each key."""
+    comments: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         match = _LINE.match(line)
@@ -71,6 +72,6 @@ def _read_comments(path: Path) -> dict[str, str]:
             continue
         indent = len(match["indent"])
         above = [(depth, key) for depth, key in above if depth < indent] + [(indent, match["key"])]
-        if match["said"]:
-            found[".".join(key for _, key in above)] = match["said"]
-    return found
+        if match["comment"]:
+            comments[".".join(key for _, key in above)] = match["comment"]
+    return comments

@@ -30,26 +30,26 @@ _OPTIMIZERS = {
     "eps": PositiveFloat,
 }
 """Ranges of options of torch's optimizers."""
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", re.ASCII)
-_DEEPEST, _MOST_NODES = 32, 100_000
+_DOTTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", re.ASCII)
+_MAX_DEPTH, _MAX_NODES = 32, 100_000
 _RESERVED = {"_target_", "_partial_"}
 
 
-def build(node: Mapping[str, Any], path: str, **given: Any) -> Any:
+def build(node: Mapping[str, Any], path: str, **injected: Any) -> Any:
     """Builds the object that a node describes.
 
     Args:
         node: `_target_`, its options, and `_partial_: true` where a factory is wanted.
         path: Where the node stands in the configuration, for messages.
-        given: Options that are not in the configuration, such as sizes of the data.
+        injected: Options that are not in the configuration, such as sizes of the data.
     """
-    check(node, path, given=set(given))
+    check(node, path, injected=set(injected))
     from hydra.utils import instantiate
 
     try:
-        # `given` is not passed through Hydra, which would build every `_target_` inside it.
-        made = instantiate({**node, "_partial_": True}, _convert_="all")
-        return made if node.get("_partial_") else made(**given)
+        # `injected` is not passed through Hydra, which would build every `_target_` inside it.
+        factory = instantiate({**node, "_partial_": True}, _convert_="all")
+        return factory if node.get("_partial_") else factory(**injected)
     except Exception as error:
         cause = _find_root_cause(error)
         if isinstance(cause, ZooError):
@@ -59,123 +59,133 @@ def build(node: Mapping[str, Any], path: str, **given: Any) -> Any:
         raise
 
 
-def check(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> None:
+def check(node: Mapping[str, Any], path: str, injected: set[str] | None = None) -> None:
     """Refuses targets that may not be built, options that they do not have, and required options without a value."""
-    for problem in iter_errors(node, path, given):
+    for problem in iter_errors(node, path, injected):
         raise problem
 
 
 def iter_errors(
-    node: Mapping[str, Any], path: str, given: set[str] | None = None, but: Collection[Any] = ()
+    node: Mapping[str, Any], path: str, injected: set[str] | None = None, exclude: Collection[Any] = ()
 ) -> Iterator[ConfigError]:
-    """Yields everything that `check` would refuse, except in parts that equal one of `but`."""
+    """Yields everything that `check` would refuse, except in parts that equal one of `exclude`."""
     try:
         targets = list(_iter_targets(node, path))
     except ConfigError as error:
         yield error
         return
-    found: list[tuple[str, Mapping[str, Any], Any]] = []
-    for where, each in targets:  # targets that may not be built come first
+    resolved: list[tuple[str, Mapping[str, Any], Any]] = []
+    for location, part in targets:  # targets that may not be built come first
         try:
-            found.append((where, each, resolve_target(each["_target_"], where, is_root=where == path)))
+            resolved.append((location, part, resolve_target(part["_target_"], location, is_root=location == path)))
         except ConfigError as error:
             yield error
-    for where, each, target in found:
-        if each not in but:
-            yield from _iter_option_errors(each, where, target, (given or set()) if where == path else set())
+    for location, part, target in resolved:
+        if part not in exclude:
+            yield from _iter_option_errors(part, location, target, (injected or set()) if location == path else set())
 
 
-def _iter_option_errors(each: Mapping[str, Any], where: str, target: Any, given: set[str]) -> Iterator[ConfigError]:
+def _iter_option_errors(
+    node: Mapping[str, Any], location: str, target: Any, injected: set[str]
+) -> Iterator[ConfigError]:
     signature, hints = inspect.signature(target), get_option_types(target)
-    known = {n for n, p in signature.parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-    for key, value in each.items():
-        if key not in known | _RESERVED:
-            yield ConfigError(f"{where} has no option {key!r}. {did_you_mean(str(key), known)}")
+    options = {n for n, p in signature.parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    for key, value in node.items():
+        if key not in options | _RESERVED:
+            yield ConfigError(f"{location} has no option {key!r}. {did_you_mean(str(key), options)}")
         elif value == "???":
-            yield ConfigError(f"{where}.{key} must be given: {where}.{key}=VALUE")
-        elif key in hints and (said := explain_mismatch(value, hints[key], f"{where}.{key}")):
-            yield ConfigError(said)
-    needed = {n for n, p in signature.parameters.items() if p.default is p.empty and n in known}
-    missing = needed - set(each) - given
-    if missing and not each.get("_partial_"):
-        yield ConfigError(f"{where} needs {', '.join(sorted(missing))}")
+            yield ConfigError(f"{location}.{key} must be given: {location}.{key}=VALUE")
+        elif key in hints and (message := explain_mismatch(value, hints[key], f"{location}.{key}")):
+            yield ConfigError(message)
+    required = {n for n, p in signature.parameters.items() if p.default is p.empty and n in options}
+    missing = required - set(node) - injected
+    if missing and not node.get("_partial_"):
+        yield ConfigError(f"{location} needs {', '.join(sorted(missing))}")
 
 
 def check_installed(config: Mapping[str, Any]) -> None:
     """Refuses a configuration with parts of a package that is not installed."""
     for group in GROUPS_BY_NODE:
-        for where, each in _iter_targets(config.get(group), group):
-            if (missing := plugins.explain_missing(each["_target_"])) is not None:
-                raise MissingPackageError(f"{where} is {each['_target_']!r}. {missing}")
+        for location, part in _iter_targets(config.get(group), group):
+            if (hint := plugins.explain_missing(part["_target_"])) is not None:
+                raise MissingPackageError(f"{location} is {part['_target_']!r}. {hint}")
 
 
-def get_option_types(found: Any) -> dict[str, Any]:
-    """The type of each option, with the range of its numbers."""
-    return {**get_hints(found), **(_OPTIMIZERS if found.__module__.startswith("torch.optim.") else {})}
+def get_option_types(target: Any) -> dict[str, Any]:
+    """Returns the type of each option, with the range of its numbers."""
+    return {**get_hints(target), **(_OPTIMIZERS if target.__module__.startswith("torch.optim.") else {})}
 
 
-def resolve_target(target: Any, where: str, *, is_root: bool = False) -> Any:
-    """The class or function of an allowed dotted name.
+def resolve_target(target: Any, location: str, *, is_root: bool = False) -> Any:
+    """Returns the class or function of an allowed dotted name.
 
     Args:
         target: The name in the configuration.
-        where: Its place, whose first word decides what may be built there.
+        location: Its place, whose first word decides what may be built there.
         is_root: Whether it is the object of that place itself, instead of one of its parts.
     """
-    place = where.partition(".")[0]
-    group = GROUPS_BY_NODE.get(place, _ANYWHERE)
-    added = plugins.find_package(target) if group.is_open and isinstance(target, str) else None
-    if not isinstance(target, str) or not _NAME.fullmatch(target) or "__" in target:
-        raise _make_refusal(target, where, group)
-    if added is None and not target.startswith(group.allowed_prefixes):
-        raise _make_refusal(target, where, group)
+    group_name = location.partition(".")[0]
+    group = GROUPS_BY_NODE.get(group_name, _ANYWHERE)
+    plugin = plugins.find_package(target) if group.is_open and isinstance(target, str) else None
+    if not isinstance(target, str) or not _DOTTED_NAME.fullmatch(target) or "__" in target:
+        raise _make_refusal(target, location, group)
+    if plugin is None and not target.startswith(group.allowed_prefixes):
+        raise _make_refusal(target, location, group)
     if (successor := find_successor(target)) is not None:
-        raise ConfigError(f"{where}: {target} is now {successor}")
+        raise ConfigError(f"{location}: {target} is now {successor}")
     module, _, name = target.rpartition(".")
     if module == "torchvision.models" and name not in _BACKBONES:
-        raise ConfigError(f"{where}: {target!r} may not be built; of torchvision, {', '.join(_BACKBONES)} may be")
-    package, found = _import_member(module, name, where, added)
+        raise ConfigError(f"{location}: {target!r} may not be built; of torchvision, {', '.join(_BACKBONES)} may be")
+    package, member = _import_member(module, name, location, plugin)
     # only names that a package exports, and those that torch's modules define
-    public = getattr(package, "__all__", ()) if added or module.startswith("zoo.") else (name,)
-    home = f"{getattr(found, '__module__', '') or ''}."
-    if name not in public or not callable(found) or not home.startswith(f"{module}.") or found.__qualname__ != name:
-        owner = "this project's parts" if added is None else f"the parts that {added.distribution} exports"
-        raise ConfigError(f"{where}: {target!r} may not be built; it is not one of {owner}")
-    if not _is_allowed(found, target, place, is_root):
-        raise ConfigError(f"{where}: {target!r} may not be built; it does not belong there")
-    return found
+    exported = getattr(package, "__all__", ()) if plugin or module.startswith("zoo.") else (name,)
+    origin = f"{getattr(member, '__module__', '') or ''}."
+    if (
+        name not in exported
+        or not callable(member)
+        or not origin.startswith(f"{module}.")
+        or member.__qualname__ != name
+    ):
+        owner = "this project's parts" if plugin is None else f"the parts that {plugin.distribution} exports"
+        raise ConfigError(f"{location}: {target!r} may not be built; it is not one of {owner}")
+    if not _is_allowed(member, target, group_name, is_root):
+        raise ConfigError(f"{location}: {target!r} may not be built; it does not belong there")
+    return member
 
 
-def resolve_class(target: Any, place: str) -> type[Any]:
-    """The class of what the target of the part of this name makes."""
-    found = resolve_target(target, place, is_root=True)
-    made: type[Any] = get_hints(found)["return"] if inspect.isfunction(found) else found
-    return made
+def resolve_class(target: Any, group_name: str) -> type[Any]:
+    """Returns the class of the objects that a target makes."""
+    member = resolve_target(target, group_name, is_root=True)
+    kind: type[Any] = get_hints(member)["return"] if inspect.isfunction(member) else member
+    return kind
 
 
-def _make_refusal(target: Any, where: str, group: Group) -> ConfigError:
-    added = [f"{each.name}." for each in plugins.find_packages()] if group.is_open else []
-    allowed = ", ".join(f"{each}*" for each in (*group.allowed_prefixes, *added))
-    refusal = f"{where}: {target!r} may not be built"
-    missing = plugins.explain_missing(target) if group.is_open else None
-    if missing is not None:
-        return MissingPackageError(f"{refusal}. {missing}")
+def _make_refusal(target: Any, location: str, group: Group) -> ConfigError:
+    plugin_prefixes = [f"{package.name}." for package in plugins.find_packages()] if group.is_open else []
+    allowed = ", ".join(f"{prefix}*" for prefix in (*group.allowed_prefixes, *plugin_prefixes))
+    refusal = f"{location}: {target!r} may not be built"
+    hint = plugins.explain_missing(target) if group.is_open else None
+    if hint is not None:
+        return MissingPackageError(f"{refusal}. {hint}")
     return ConfigError(f"{refusal}; what may be is {allowed}")
 
 
-def _import_member(module: str, name: str, where: str, added: plugins.Package | None) -> tuple[Any, Any]:
-    """A package and its member. The import of a package that is not ours may raise anything."""
-    failures = (ImportError, AttributeError) if added is None else (Exception, SystemExit)
+def _import_member(module: str, name: str, location: str, plugin: plugins.Package | None) -> tuple[Any, Any]:
+    """Returns a package and its member. The import of a package that is not ours may raise anything."""
+    failures = (ImportError, AttributeError) if plugin is None else (Exception, SystemExit)
     try:
         package = importlib.import_module(module)
         return package, getattr(package, name)
     except failures as error:
-        owner = "" if added is None else f" (of the installed package {added.distribution})"
-        raise ConfigError(f"{where}: {f'{module}.{name}'!r}{owner} cannot be imported: {error}") from error
+        owner = "" if plugin is None else f" (of the installed package {plugin.distribution})"
+        raise ConfigError(f"{location}: {f'{module}.{name}'!r}{owner} cannot be imported: {error}") from error
 
 
-def _is_allowed(found: Any, target: str, place: str, is_root: bool) -> bool:
-    """Whether an object with an allowed name is of a kind for its place; functions with side effects are not."""
+def _is_allowed(member: Any, target: str, group_name: str, is_root: bool) -> bool:
+    """Returns whether an object with an allowed name is of a kind for its place.
+
+    Functions with side effects are not.
+    """
     import torch
     from pytorch_lightning import Callback
     from pytorch_lightning.loggers import Logger
@@ -184,62 +194,62 @@ def _is_allowed(found: Any, target: str, place: str, is_root: bool) -> bool:
     from zoo.tasks.contract import Task, TaskData
 
     if target.startswith("torch.nn."):
-        return _is_a(found, torch.nn.Module) and target.count(".") == 2
+        return _is_a(member, torch.nn.Module) and target.count(".") == 2
     if target.startswith("torch.optim."):
-        return _is_a(found, torch.optim.Optimizer) and target.count(".") == 2
+        return _is_a(member, torch.optim.Optimizer) and target.count(".") == 2
     if target.startswith("zoo.attention."):
-        return inspect.isclass(found)
+        return inspect.isclass(member)
     if target.startswith("torchvision.models."):
         return True
-    makes_data, is_part = _makes(found, TaskData), _is_a(found, torch.nn.Module) or dataclasses.is_dataclass(found)
-    match place:
+    makes_data, is_part = _makes(member, TaskData), _is_a(member, torch.nn.Module) or dataclasses.is_dataclass(member)
+    match group_name:
         case "model" if is_root:
-            return _is_a(found, Task)
+            return _is_a(member, Task)
         case "model":
-            return is_part or _is_a(found, OptimizerConfig, LRSchedule)
+            return is_part or _is_a(member, OptimizerConfig, LRSchedule)
         case "data":
-            return makes_data or (not is_root and inspect.isclass(found))
+            return makes_data or (not is_root and inspect.isclass(member))
         case "attention" | "gate":
             return is_part
         case "loss" | "decoder":
-            return _is_a(found, torch.nn.Module)
+            return _is_a(member, torch.nn.Module)
         case "optimisation" | "optimizer" | "scheduler":
-            return _is_a(found, OptimizerConfig, LRSchedule)
+            return _is_a(member, OptimizerConfig, LRSchedule)
         case "callbacks":
-            return _is_a(found, Callback)
+            return _is_a(member, Callback)
         case "logger":
-            return _makes(found, Logger)
-    return makes_data or _makes(found, Logger) or inspect.isclass(found)
+            return _makes(member, Logger)
+    return makes_data or _makes(member, Logger) or inspect.isclass(member)
 
 
-def _makes(found: Callable[..., Any], kind: type) -> bool:
-    """Whether `found` is a class of that kind, or a function whose signature returns one."""
-    return _is_a(get_hints(found).get("return") if inspect.isfunction(found) else found, kind)
+def _makes(target: Callable[..., Any], kind: type) -> bool:
+    """Returns whether `target` is a class of that kind, or a function whose signature returns one."""
+    return _is_a(get_hints(target).get("return") if inspect.isfunction(target) else target, kind)
 
 
-def _is_a(found: Any, *kinds: type) -> bool:
-    return inspect.isclass(found) and issubclass(found, kinds)
+def _is_a(target: Any, *kinds: type) -> bool:
+    return inspect.isclass(target) and issubclass(target, kinds)
 
 
 def _iter_targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields every node with a target, outer ones first; refuses a configuration of absurd size or depth."""
-    waiting, seen = [(path, node, 0)], 0
-    while waiting:
-        where, each, depth = waiting.pop()
-        seen += 1
-        if depth > _DEEPEST or seen > _MOST_NODES:
-            raise ConfigError(f"{path}: more than {_DEEPEST} levels or {_MOST_NODES:,} values is no configuration")
-        if isinstance(each, Mapping):
-            if "_target_" in each:
-                yield where, each
-            children = [(f"{where}.{key}", value, depth + 1) for key, value in each.items()]
-        elif isinstance(each, list | tuple):
-            children = [(f"{where}.{number}", value, depth + 1) for number, value in enumerate(each)]
-        elif isinstance(each, str) and "${" in each:  # Hydra would look it up, also in the environment
-            raise ConfigError(f"{where}={each!r} is not resolved; a value without '${{' belongs there")
+    queue, count = [(path, node, 0)], 0
+    while queue:
+        location, entry, depth = queue.pop()
+        count += 1
+        if depth > _MAX_DEPTH or count > _MAX_NODES:
+            raise ConfigError(f"{path}: more than {_MAX_DEPTH} levels or {_MAX_NODES:,} values is no configuration")
+        if isinstance(entry, Mapping):
+            if "_target_" in entry:
+                yield location, entry
+            children = [(f"{location}.{key}", value, depth + 1) for key, value in entry.items()]
+        elif isinstance(entry, list | tuple):
+            children = [(f"{location}.{number}", value, depth + 1) for number, value in enumerate(entry)]
+        elif isinstance(entry, str) and "${" in entry:  # Hydra would look it up, also in the environment
+            raise ConfigError(f"{location}={entry!r} is not resolved; a value without '${{' belongs there")
         else:
             continue
-        waiting += reversed(children)
+        queue += reversed(children)
 
 
 def _find_root_cause(error: BaseException) -> BaseException:

@@ -86,10 +86,10 @@ def upgrade_config(config: Any) -> Any:
         return config
     callbacks, overrides = config.get("callbacks"), config.get("overrides")
     if isinstance(callbacks, Mapping) and "keeper" in callbacks:
-        renamed = {"checkpoint" if name == "keeper" else name: node for name, node in callbacks.items()}
-        config = {**config, "callbacks": renamed}
+        new_callbacks = {"checkpoint" if name == "keeper" else name: node for name, node in callbacks.items()}
+        config = {**config, "callbacks": new_callbacks}
     if isinstance(overrides, list):
-        config = {**config, "overrides": [_upgrade_override(each) for each in overrides]}
+        config = {**config, "overrides": [_upgrade_override(override) for override in overrides]}
     return config
 
 

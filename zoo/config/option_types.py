@@ -57,62 +57,62 @@ KEYS: dict[str, Any] = {
 """The types of options that no signature of this project has."""
 
 
-def check(composed: Mapping[str, Any]) -> None:
+def check(config: Mapping[str, Any]) -> None:
     """Refuses a configuration with an option that does not fit, before anything is built or written."""
-    for problem in iter_errors(composed):
+    for problem in iter_errors(config):
         raise problem
 
 
-def iter_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def iter_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each option that does not fit."""
-    yield from iter_key_errors(composed)
-    if not any(True for _ in _iter_misplaced(composed)):
-        yield from _iter_part_errors(composed)
+    yield from iter_key_errors(config)
+    if not any(True for _ in _iter_misplaced(config)):
+        yield from _iter_part_errors(config)
 
 
-def iter_key_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def iter_key_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields the errors that are found without the parts' signatures, whose import takes a second."""
-    yield from _iter_misplaced(composed)
+    yield from _iter_misplaced(config)
     for name, hint in KEYS.items():
         group, _, key = name.rpartition(".")
-        there = composed[group] if group else composed
-        if isinstance(there, Mapping) and key in there and (said := explain_mismatch(there[key], hint, name)):
-            yield ConfigError(said)
+        options = config[group] if group else config
+        if isinstance(options, Mapping) and key in options and (message := explain_mismatch(options[key], hint, name)):
+            yield ConfigError(message)
 
 
-def _iter_misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _iter_misplaced(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each value in place of a mapping, a part or the callback that saves."""
     for group in GROUPS_BY_NODE:
-        if group in composed and not isinstance(composed[group], Mapping):
-            yield ConfigError(f"{group}={composed[group]!r} does not fit: it is to be a mapping")
+        if group in config and not isinstance(config[group], Mapping):
+            yield ConfigError(f"{group}={config[group]!r} does not fit: it is to be a mapping")
     for group in INJECTED:
-        for name, node in _get_entries(composed[group]):
+        for name, node in _get_entries(config[group]):
             if not isinstance(node, Mapping) or "_target_" not in node:
                 yield ConfigError(f"{group}.{name}={node!r} does not fit: a part with a _target_ belongs there")
-    if "checkpoint" not in composed["callbacks"]:
+    if "checkpoint" not in config["callbacks"]:
         yield ConfigError("callbacks: a run needs `checkpoint`, which keeps its weights; take callbacks=default")
 
 
-def _iter_part_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _iter_part_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields the errors of everything that is built. The sizes of the data are not known yet."""
     from zoo.config import instantiate
 
-    used = [group for group in MECHANISMS if composed["names"].get(group)]
-    groups = [group for group in ("optimizer", "scheduler", *used, "optimisation") if group in composed]
-    nodes = [("data", composed["data"], set[str]()), *((group, composed[group], set[str]()) for group in groups)]
-    for group, given in INJECTED.items():
-        nodes += [(f"{group}.{name}", node, given) for name, node in _get_entries(composed[group])]
+    mechanisms = [group for group in MECHANISMS if config["names"].get(group)]
+    groups = [group for group in ("optimizer", "scheduler", *mechanisms, "optimisation") if group in config]
+    nodes = [("data", config["data"], set[str]()), *((group, config[group], set[str]()) for group in groups)]
+    for group, injected in INJECTED.items():
+        nodes += [(f"{group}.{name}", node, injected) for name, node in _get_entries(config[group])]
     try:
-        sized = set(
-            inspect.signature(instantiate.resolve_target(composed["model"].get("_target_"), "model")).parameters
+        injected_sizes = set(
+            inspect.signature(instantiate.resolve_target(config["model"].get("_target_"), "model")).parameters
         )
     except ConfigError:
-        sized = set()
-    nodes += [("model", composed["model"], sized)]
-    done: list[Any] = []
-    for path, node, given in nodes:
-        yield from instantiate.iter_errors(node, path, given, but=done)
-        done.append(node)
+        injected_sizes = set()
+    nodes += [("model", config["model"], injected_sizes)]
+    checked: list[Any] = []
+    for path, node, injected in nodes:
+        yield from instantiate.iter_errors(node, path, injected, exclude=checked)
+        checked.append(node)
 
 
 def _get_entries(group: Any) -> list[tuple[str, Any]]:

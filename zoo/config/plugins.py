@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 ENTRY_POINTS = "attention_zoo.domains"
-_KNOWN = {each.partition(".")[0] for group in GROUPS.values() for each in group.allowed_prefixes}
+_KNOWN = {prefix.partition(".")[0] for group in GROUPS.values() for prefix in group.allowed_prefixes}
 """The packages of which this project's own configurations have parts."""
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -47,23 +47,23 @@ class Package(NamedTuple):
 
 
 def find_packages() -> tuple[Package, ...]:
-    """Every installed package that declares an entry point, in the order of their names."""
+    """Returns every installed package that declares an entry point, in the order of their names."""
     return _find_packages(tuple(sys.path))
 
 
 def find_package(target: str) -> Package | None:
-    """The installed package of which a dotted name is a member, public or not."""
+    """Returns the installed package of which a dotted name is a member, public or not."""
     module = target.rpartition(".")[0]
-    return next((each for each in find_packages() if each.name == module), None)
+    return next((package for package in find_packages() if package.name == module), None)
 
 
 def explain_missing(target: Any) -> str | None:
-    """What to do about a dotted name of a package that is not installed; None for all other names."""
+    """Returns what to do about a name of a package that is not installed; None for all other names."""
     package = target.rpartition(".")[0] if isinstance(target, str) else ""
-    first = package.partition(".")[0]
+    top_level = package.partition(".")[0]
     if (
         not package.isprintable()
-        or first in ("", *_KNOWN, *sys.stdlib_module_names)
+        or top_level in ("", *_KNOWN, *sys.stdlib_module_names)
         or find_package(target) is not None
     ):
         return None
@@ -71,74 +71,76 @@ def explain_missing(target: Any) -> str | None:
 
 
 def find_folders() -> tuple[Path, ...]:
-    """The folders with configurations: this project's first."""
+    """Returns the folders with configurations: this project's first."""
     return _find_folders(CONF, find_packages())
 
 
 def make_search_path() -> list[str]:
-    """The override that tells Hydra of the configurations of installed packages, if there are any."""
-    _, *added = find_folders()
-    return [f"hydra.searchpath=[{','.join(quote_value(f'file://{folder}') for folder in added)}]"] if added else []
+    """Returns the override that tells Hydra of the configurations of installed packages, if there are any."""
+    _, *plugin_folders = find_folders()
+    if not plugin_folders:
+        return []
+    return [f"hydra.searchpath=[{','.join(quote_value(f'file://{folder}') for folder in plugin_folders)}]"]
 
 
 def find_choices(group: str) -> dict[str, Path]:
-    """Name -> file, of every choice of a group."""
+    """Returns the file of every choice of a group, by name."""
     return dict(sorted((path.stem, path) for folder in find_folders() for path in (folder / group).glob("*.yaml")))
 
 
 @functools.cache
 def _find_packages(path: tuple[str, ...]) -> tuple[Package, ...]:
     section = f"[{ENTRY_POINTS}]".encode()
-    declared = (file for folder in path for file in Path(folder).glob("*-info/entry_points.txt"))
-    if not any(section in file.read_bytes() for file in declared):
+    entry_point_files = (file for folder in path for file in Path(folder).glob("*-info/entry_points.txt"))
+    if not any(section in file.read_bytes() for file in entry_point_files):
         return ()
     from importlib import metadata  # takes longer to import than everything else that a mistyped option needs
 
-    found: dict[str, Package] = {}
-    for each in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda each: each.module):
-        distribution = f"{each.dist.name} {each.dist.version}" if each.dist is not None else each.name
-        found.setdefault(each.module, Package(each.module, distribution, _find_conf(each.module)))
-    return tuple(found.values())
+    packages: dict[str, Package] = {}
+    for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.module):
+        distribution = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.name
+        packages.setdefault(entry.module, Package(entry.module, distribution, _find_conf(entry.module)))
+    return tuple(packages.values())
 
 
 def _find_conf(package: str) -> Path | None:
-    """The folder of configurations beside a package's `__init__`."""
+    """Returns the folder of configurations beside a package's `__init__`."""
     spec = _find_spec(package)
-    places = spec.submodule_search_locations if spec is not None else None
-    return next((Path(each) / "conf" for each in places or () if (Path(each) / "conf").is_dir()), None)
+    locations = spec.submodule_search_locations if spec is not None else None
+    return next((Path(location) / "conf" for location in locations or () if (Path(location) / "conf").is_dir()), None)
 
 
 def _find_spec(package: str) -> ModuleSpec | None:
-    """Where a package is, without an import: that of `a.b` would import `a`."""
+    """Returns where a package is, without an import: that of `a.b` would import `a`."""
     import importlib.util
     from importlib.machinery import PathFinder
 
-    first, *others = package.split(".")
-    spec, name = importlib.util.find_spec(first), first
-    for each in others:
-        name = f"{name}.{each}"
+    top_level, *submodules = package.split(".")
+    spec, name = importlib.util.find_spec(top_level), top_level
+    for submodule in submodules:
+        name = f"{name}.{submodule}"
         spec = PathFinder.find_spec(name, spec.submodule_search_locations) if spec is not None else None
     return spec
 
 
 @functools.cache
-def _find_folders(ours: Path, added: Collection[Package]) -> tuple[Path, ...]:
+def _find_folders(ours: Path, packages: Collection[Package]) -> tuple[Path, ...]:
     """Refuses a choice of which there are two, and a group that does not exist."""
-    if not added:
+    if not packages:
         return (ours,)
     owners = dict.fromkeys(_iter_files(ours), "this project")
-    for package in added:
+    for package in packages:
         for path in _iter_files(package.conf) if package.conf is not None else ():
             if path.parts[0] not in GROUPS:
-                where = f"{package.distribution} is installed, and its file conf/{path} is in no group"
-                raise ConfigError(f"{where}. {did_you_mean(path.parts[0], GROUPS)}")
+                problem = f"{package.distribution} is installed, and its file conf/{path} is in no group"
+                raise ConfigError(f"{problem}. {did_you_mean(path.parts[0], GROUPS)}")
             if path in owners:
-                both = f"{owners[path]} and {package.distribution}, which is installed, both have a file conf/{path}"
-                raise ConfigError(f"{both}; rename one of them, or uninstall the package")
+                problem = f"{owners[path]} and {package.distribution}, which is installed, both have a file conf/{path}"
+                raise ConfigError(f"{problem}; rename one of them, or uninstall the package")
             owners[path] = package.distribution
-    return (ours, *(each.conf for each in added if each.conf is not None))
+    return (ours, *(package.conf for package in packages if package.conf is not None))
 
 
 def _iter_files(folder: Path) -> Iterator[Path]:
-    """The configurations of a folder, by their paths in it."""
+    """Yields the configurations of a folder, by their paths in it."""
     return (path.relative_to(folder) for path in sorted(folder.rglob("*.yaml")))

@@ -19,7 +19,7 @@ _CONDITIONS = {
     ">": (operator.gt, "above"),
     "<": (operator.lt, "below"),
 }
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+_DESCRIPTIONS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 
 
 class TextPattern(NamedTuple):
@@ -34,26 +34,26 @@ class TextPattern(NamedTuple):
     description: str
 
 
-def explain_mismatch(value: Any, hint: Any, where: str) -> str | None:
-    """A sentence that says why a value does not fit a type; None if it does."""
+def explain_mismatch(value: Any, hint: Any, name: str) -> str | None:
+    """Returns a sentence that says why a value does not fit a type; None if it does."""
     if matches(value, hint):
         return None
-    as_text = f"; as text: \"{where}='{value}'\"" if _takes_text(hint) and type(value) in (int, float) else ""
-    return f"{where}={value!r} does not fit: it is to be {describe(hint)}{as_text}"
+    hint_of_quotes = f"; as text: \"{name}='{value}'\"" if _takes_text(hint) and type(value) in (int, float) else ""
+    return f"{name}={value!r} does not fit: it is to be {describe(hint)}{hint_of_quotes}"
 
 
 def matches(value: Any, hint: Any) -> bool:
-    """Whether a value fits a type. A node with a `_target_` fits wherever an object belongs."""
+    """Returns whether a value fits a type. A node with a `_target_` fits wherever an object belongs."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return matches(value, arguments[0]) and all(_meets(value, condition) for condition in arguments[1:])
     if origin in (Union, UnionType):
-        return any(matches(value, each) for each in arguments)
+        return any(matches(value, argument) for argument in arguments)
     if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in arguments)
+        return any(type(value) is type(argument) and value == argument for argument in arguments)
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)
-    if hint in _WORDS:
+    if hint in _DESCRIPTIONS:
         return type(value) is hint
     kind = origin or hint
     if not inspect.isclass(kind) or kind is object:  # Any, a variable
@@ -68,17 +68,17 @@ def matches(value: Any, hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """A type in words, for messages."""
+    """Returns a type in words, for messages."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        said = [_describe_condition(each) for each in arguments[1:] if each != "any"]
-        return " ".join([describe(arguments[0]), " and ".join(said)]).strip()
+        conditions = [_describe_condition(condition) for condition in arguments[1:] if condition != "any"]
+        return " ".join([describe(arguments[0]), " and ".join(conditions)]).strip()
     if origin in (Union, UnionType):
         return " or ".join(map(describe, arguments))
     if origin is Literal:
         return " or ".join(map(repr, arguments))
-    if hint in _WORDS:
-        return _WORDS[hint]
+    if hint in _DESCRIPTIONS:
+        return _DESCRIPTIONS[hint]
     kind = origin or hint
     if _is_a(kind, Mapping):
         return f"a mapping, each value {describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
@@ -88,7 +88,7 @@ def describe(hint: Any) -> str:
 
 
 def get_hints(target: Any) -> dict[str, Any]:
-    """The types of a callable's options with their ranges, as far as they are known."""
+    """Returns the types of a callable's options with their ranges, as far as they are known."""
     try:
         return get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
     except (NameError, TypeError):  # a type that is imported for the type checker alone
@@ -96,7 +96,7 @@ def get_hints(target: Any) -> dict[str, Any]:
 
 
 def is_constrained(hint: Any) -> bool:
-    """Whether every number in a type has a range, or is marked as any."""
+    """Returns whether every number in a type has a range, or is marked as any."""
     if get_origin(hint) is Annotated:
         return True
     return hint not in (int, float) and all(map(is_constrained, _get_members(hint)))
@@ -112,8 +112,11 @@ def _get_members(hint: Any) -> tuple[Any, ...]:
 
 
 def _all_match(values: Iterable[Any], arguments: tuple[Any, ...]) -> bool:
-    """Whether all members fit the member type of a list or mapping, if it has one. Tuples have members of one type."""
-    return not arguments or isinstance(arguments[0], TypeVar) or all(matches(each, arguments[0]) for each in values)
+    """Returns whether all values fit the member type of a list or mapping, if it has one.
+
+    Tuples have members of one type.
+    """
+    return not arguments or isinstance(arguments[0], TypeVar) or all(matches(value, arguments[0]) for value in values)
 
 
 def _is_a(kind: Any, parent: type) -> bool:
