@@ -193,12 +193,12 @@ def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
     ("options", "said"),
     [
         ({"layer_decay": 0.5}, "has no stages"),
-        ({"layer_decay": 0.0}, "layer_decay=0.0"),
+        ({"layer_decay": 0.0}, "layer_decay is to be a number above 0 and of at most 1"),
         ({"no_weight_decay": ["*.biass"]}, "optimisation.no_weight_decay: no parameter is called"),
     ],
 )
 def test_rates_and_decay_that_cannot_be(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises((ConfigError, ValueError), match=said):
         OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1), **options).configure(Module())
 
 

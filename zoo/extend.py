@@ -31,7 +31,7 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.batches import Examples, moved
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.datasets import dataset
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 __all__ = [
     "AttentionMap",
@@ -72,5 +72,6 @@ __all__ = [
     "pointing",
     "read_table",
     "record",
+    "validate_ranges",
     "words",
 ]

@@ -12,7 +12,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from zoo.errors import ConfigError, did_you_mean
-from zoo.types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction
+from zoo.types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, validate_ranges
 
 if TYPE_CHECKING:
     from zoo.tasks.contract import Task
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LRSchedule", "OptimizerConfig"]
 
 
+@validate_ranges
 class OptimizerConfig:
     """Builds the optimizer of a module, which calls `configure` in its `configure_optimizers`.
 
@@ -46,8 +47,6 @@ class OptimizerConfig:
         layer_decay: PositiveFraction = 1.0,
         no_weight_decay: Sequence[str] = (),
     ) -> None:
-        if not 0 < layer_decay <= 1:
-            raise ConfigError(f"optimisation.layer_decay={layer_decay}: write a number above 0, up to 1")
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.freeze = tuple(freeze)
@@ -117,6 +116,7 @@ class OptimizerConfig:
         return factor
 
 
+@validate_ranges
 class LRSchedule:
     """A linear warm-up, then a constant rate, cosine decay to `min_lr_ratio`, 1/sqrt(step), or steps at milestones.
 
@@ -147,7 +147,7 @@ class LRSchedule:
         if kind == "plateau" and warmup:
             said = "scheduler=plateau takes no warm-up, because its rate follows the monitor and not the step"
             raise ConfigError(f"{said}: write scheduler.warmup=0")
-        if warmup < 0 or (warmup >= 1 and warmup != int(warmup)):
+        if warmup >= 1 and warmup != int(warmup):
             raise ConfigError(f"scheduler.warmup={warmup}: write a whole number of steps, or a share of all below 1")
         if any(not 0 < each < 1 for each in milestones) or (kind == "steps") != bool(milestones):
             raise ConfigError(

@@ -1,12 +1,26 @@
 """Types that give the valid range of a number in a signature: `dim: PositiveInt`, `dropout: Probability`.
 
-A range is a type with conditions, `Annotated[int, ">= 1"]`. A configuration is checked against the signatures before
-anything is built; a call from Python is not checked.
+A range is a type with conditions, `Annotated[int, ">= 1"]`, and is stated once, in the signature. A configuration is
+compared with signatures before anything is built, and `validate_ranges` compares the arguments of every call:
+
+    @validate_ranges
+    class FeedForward(nn.Module):
+        def __init__(self, *, dim: PositiveInt, dropout: Probability = 0.0) -> None: ...
+
+    FeedForward(dim=0)  # ValueError: FeedForward(dim=0) does not fit: dim is to be a whole number of at least 1
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 PositiveInt = Annotated[int, ">= 1"]
 NonNegativeInt = Annotated[int, ">= 0"]
@@ -19,3 +33,147 @@ Probability = Annotated[float, ">= 0", "< 1"]
 """That of dropout, which must be below 1 so that something is kept, and of what is removed or smoothed like it."""
 AnyInt = Annotated[int, "any"]
 AnyFloat = Annotated[float, "any"]
+
+_RANGES = re.compile(r"\b(Annotated|(Positive|NonNegative|Any)(Int|Float)|(Positive)?Fraction|Probability|Seed)\b")
+_CONDITIONS = {
+    ">=": (operator.ge, "of at least"),
+    "<=": (operator.le, "of at most"),
+    ">": (operator.gt, "above"),
+    "<": (operator.lt, "below"),
+}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TextPattern(NamedTuple):
+    """A form that the texts of an option have, as a part of its type, as a range is one of numbers.
+
+    Args:
+        pattern: The regular expression of the whole text.
+        description: What that form is, for messages.
+    """
+
+    pattern: str
+    description: str
+
+
+def validate_ranges(called: F) -> F:
+    """Decorates a class or function whose calls then refuse numbers outside of the ranges in its signature.
+
+    Values other than numbers, lists and mappings of numbers are for the type checker. A class has a constructor of its
+    own, which a decorator below, such as `dataclass`, may have written.
+    """
+    if not inspect.isclass(called):
+        return _validate_calls(called, called.__qualname__)
+    if "__init__" not in vars(called):
+        raise TypeError(f"{called.__qualname__} has no constructor of its own")
+    setattr(called, "__init__", _validate_calls(vars(called)["__init__"], called.__qualname__))  # noqa: B010
+    return called
+
+
+def get_ranges(called: Callable[..., Any]) -> dict[str, Any]:
+    """The types of those parameters of a class or function that have a range."""
+    return _read_signature(called.__init__ if inspect.isclass(called) else called)[1]
+
+
+def has_range(hint: Any) -> bool:
+    """Whether a part of a type has a range."""
+    return get_origin(hint) is Annotated or any(map(has_range, get_args(hint)))
+
+
+def meets(value: Any, condition: str | TextPattern) -> bool:
+    """Whether a value of the right type meets a condition of an `Annotated` type."""
+    if isinstance(condition, TextPattern):
+        return re.fullmatch(condition.pattern, value) is not None
+    if condition == "any":
+        return True
+    compare, bound = _parse(condition)
+    return bool(compare(value, bound))
+
+
+def describe(hint: Any) -> str:
+    """A type in words, for messages."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        said = [_describe_condition(each) for each in arguments[1:] if each != "any"]
+        return " ".join([describe(arguments[0]), " and ".join(said)]).strip()
+    if origin in (Union, UnionType):
+        return " or ".join(map(describe, arguments))
+    if origin is Literal:
+        return " or ".join(map(repr, arguments))
+    if hint in _WORDS:
+        return _WORDS[hint]
+    kind = origin or hint
+    if _is_a(kind, Mapping):
+        return f"a mapping, each value {describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
+    if _is_a(kind, Iterable):
+        return f"a list, each {describe(arguments[0])}" if arguments else "a list"
+    return f"a {getattr(kind, '__name__', kind)}"
+
+
+@functools.cache
+def _parse(condition: str) -> tuple[Callable[[Any, Any], Any], float]:
+    """Returns the comparison and the bound of a condition."""
+    sign, bound = condition.split()
+    return _CONDITIONS[sign][0], float(bound)
+
+
+def _validate_calls(function: F, name: str) -> F:
+    @functools.wraps(function)
+    def validated(*positional: Any, **named: Any) -> Any:
+        names, hints = _read_signature(function)
+        for key, value in (*zip(names, positional, strict=False), *named.items()):
+            if key in hints and not _is_within(value, hints[key]):
+                raise ValueError(f"{name}({key}={value!r}) does not fit: {key} is to be {describe(hints[key])}")
+        return function(*positional, **named)
+
+    return validated  # type: ignore[return-value]
+
+
+@functools.cache
+def _read_signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Returns the names of all parameters, and the types of those that have a range, resolved when first called."""
+    inner, hints = inspect.unwrap(function), dict[str, Any]()
+    for name, hint in inner.__annotations__.items():
+        try:
+            alone = SimpleNamespace(__annotations__={name: hint})
+            hints |= get_type_hints(alone, inner.__globals__, include_extras=True)
+        except NameError:  # a type that is imported for the type checker alone
+            if _RANGES.search(hint):
+                raise
+    return tuple(inspect.signature(function).parameters), {key: hints[key] for key in hints if has_range(hints[key])}
+
+
+def _is_within(value: Any, hint: Any) -> bool:
+    """Whether all numbers of a value lie in the ranges of a type. Lists have members of one type."""
+    if isinstance(value, bool) or not isinstance(value, Real | list | tuple | Mapping):
+        return True
+    origin, arguments = get_origin(hint), get_args(hint)
+    if isinstance(value, list | tuple | Mapping):
+        kind = Mapping if isinstance(value, Mapping) else Sequence
+        if origin in (Union, UnionType):
+            alike = [each for each in arguments if _is_a(get_origin(each), kind)]
+            return not alike or any(_is_within(value, each) for each in alike)
+        members = value.values() if isinstance(value, Mapping) else value
+        return not _is_a(origin, kind) or all(_is_within(each, arguments[kind is Mapping]) for each in members)
+    if origin in (Union, UnionType):
+        return any(_is_within(value, each) for each in arguments)
+    if origin is Annotated:
+        return _is_within(value, arguments[0]) and all(meets(value, condition) for condition in arguments[1:])
+    if origin is Literal:
+        return value in arguments
+    if hint is float:
+        return math.isfinite(value)
+    return hint is Any or (inspect.isclass(hint) and isinstance(value, Integral if hint is int else hint))
+
+
+def _is_a(kind: Any, parent: type) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, parent)
+
+
+def _describe_condition(condition: str | TextPattern) -> str:
+    if isinstance(condition, TextPattern):
+        return f"of the form {condition.description}"
+    sign, bound = condition.split()
+    return f"{_CONDITIONS[sign][1]} {bound}"

@@ -225,7 +225,7 @@ def test_other_kinds_in_a_site(kind: type[DropWeights]) -> None:
 @pytest.mark.parametrize("kind", [DropWeights, RenormalizedDropout, KeyDropout])
 @pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])
 def test_a_kind_of_dropout_has_a_probability(kind: type[DropWeights], p: float) -> None:
-    with pytest.raises(ValueError, match="probability below 1"):
+    with pytest.raises(ValueError, match="p is to be a number of at least 0 and below 1"):
         kind(p)
 
 

@@ -205,10 +205,10 @@ def test_a_reduction_beyond_the_channels_leaves_one() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SqueezeExcitation(channels=0), "at least 1, got channels=0 and reduction=16"),
-        (lambda: ChannelGate(channels=4, reduction=0), "at least 1, got channels=4 and reduction=0"),
+        (lambda: SqueezeExcitation(channels=0), "channels is to be a whole number of at least 1"),
+        (lambda: ChannelGate(channels=4, reduction=0), "reduction is to be a whole number of at least 1"),
         (lambda: ChannelGate(channels=4, pooling="mean"), "'avg', 'max' or 'both', not 'mean'"),
-        (lambda: EfficientChannel(channels=0), "at least 1 channel, got 0"),
+        (lambda: EfficientChannel(channels=0), "channels is to be a whole number of at least 1"),
         (lambda: EfficientChannel(channels=4, kernel=2), "odd number, so that it has a middle, got 2"),
         (lambda: SpatialGate(kernel=4), "odd number, so that it has a middle, got 4"),
         (lambda: SpatialGate(pooling="sum"), "not 'sum'"),

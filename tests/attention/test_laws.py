@@ -231,5 +231,5 @@ def test_only_exact_types_are_fused() -> None:
 
 @pytest.mark.parametrize("probability", [-0.1, 1.0])
 def test_dropout_is_a_probability(probability: float) -> None:
-    with pytest.raises(ValueError, match="probability below 1"):
+    with pytest.raises(ValueError, match="is to be a number of at least 0 and below 1"):
         Attention(Dot(), Uniform(), dropout=probability)

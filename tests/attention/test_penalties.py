@@ -351,7 +351,7 @@ def test_what_cannot_be_penalised_is_said() -> None:
     gate = AttentionMap("gate", torch.ones(2, 3), ("batch", "channel"), None, ())
     with pytest.raises(ValueError, match="gate has the axes batch, channel"):
         EntropyPenalty()(gate)
-    with pytest.raises(ValueError, match="must be above 0, got 0"):
+    with pytest.raises(ValueError, match="width is to be a number above 0"):
         Locality(width=0.0)
 
 

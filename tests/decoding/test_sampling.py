@@ -78,10 +78,10 @@ def test_a_text_that_nothing_may_follow_stops() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"draws": 0}, "draws must be 1 or more"),
-        ({"temperature": 0.0}, "temperature must be above 0, got 0.0: for the best token use greedy"),
-        ({"top_k": 0}, "top_k must be 1 or more"),
-        ({"top_p": 0.0}, "top_p must be above 0 and at most 1"),
+        ({"draws": 0}, "draws is to be a whole number of at least 1 and of at most 1000"),
+        ({"temperature": 0.0}, "temperature is to be a number above 0"),
+        ({"top_k": 0}, "top_k is to be a whole number of at least 1 or null"),
+        ({"top_p": 0.0}, "top_p is to be a number above 0 and of at most 1"),
     ],
 )
 def test_options_out_of_range_are_refused(options: Any, message: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.config import compose, instantiate
 from zoo.config.typecheck import get_hints
-from zoo.errors import ConfigError, DataError
+from zoo.errors import DataError
 from zoo.tasks.batches import Batching, Examples, moved
 from zoo.tasks.contract import TaskData
 from zoo.tasks.datasets import dataset
@@ -127,7 +127,7 @@ def test_batches(batch_size: int | None, sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("name", ["batch_size", "eval_batch_size"])
 def test_a_batch_of_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"data.{name}=0: write a whole number from 1, or null"):
+    with pytest.raises(ValueError, match=f"{name} is to be a whole number of at least 1 or null"):
         Batching(max_epochs=1, **{name: 0})
 
 

@@ -184,5 +184,5 @@ def test_dropout_between_layers_and_bad_options() -> None:
     assert torch.equal(net.eval()(x, OWNERS, LENGTHS), net(x, OWNERS, LENGTHS))
     with pytest.raises(ValueError, match="kind is 'gru' or 'lstm', got 'rnn'"):
         Recurrent(dim=4, hidden=3, kind="rnn")
-    with pytest.raises(ValueError, match="dim, hidden and layers must be 1 or more, got 4, 3 and 0"):
+    with pytest.raises(ValueError, match="layers is to be a whole number of at least 1"):
         Recurrent(dim=4, hidden=3, layers=0)

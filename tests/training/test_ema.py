@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from zoo.checkpoints import checkpoint
-from zoo.errors import ConfigError
 from zoo.tasks.graph.module import NodeClassifier
 from zoo.training import EMA
 
@@ -57,7 +56,7 @@ def test_what_was_begun_without_it_is_not_continued_with_it(cli: Any, tiny: list
 
 
 def test_a_decay_that_makes_no_sense() -> None:
-    with pytest.raises(ConfigError, match="up to, but not, 1"):
+    with pytest.raises(ValueError, match="decay is to be a number of at least 0 and below 1"):
         EMA(decay=1.0)
 
 

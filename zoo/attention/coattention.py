@@ -20,10 +20,12 @@ from zoo.attention.recording.recorder import AttentionProbe
 from zoo.attention.scores.pairwise import Dot
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt, validate_ranges
 
 _DOT = AttentionFactory(score=Dot, normalizer=Softmax)
 
 
+@validate_ranges
 class CoAttention(nn.Module):
     """C = tanh(Q W V); each input is pooled with weights that depend on the other (Lu et al. 2016, eq. 3-5).
 
@@ -40,7 +42,7 @@ class CoAttention(nn.Module):
     """
 
     def __init__(
-        self, *, dim: int, hidden: int | None = None, attend: Callable[[int, int], AttentionSite] = _DOT
+        self, *, dim: PositiveInt, hidden: PositiveInt | None = None, attend: Callable[[int, int], AttentionSite] = _DOT
     ) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden
@@ -75,6 +77,7 @@ class CoAttention(nn.Module):
         )
 
 
+@validate_ranges
 class AlternatingCoAttention(nn.Module):
     """q = A(Q; 0), v' = A(V; q), q' = A(Q; v'): each input is read by the light of the other (Lu et al. 2016, eq. 6).
 
@@ -91,7 +94,7 @@ class AlternatingCoAttention(nn.Module):
     """
 
     def __init__(
-        self, *, dim: int, hidden: int | None = None, attend: Callable[[int, int], AttentionSite] = _DOT
+        self, *, dim: PositiveInt, hidden: PositiveInt | None = None, attend: Callable[[int, int], AttentionSite] = _DOT
     ) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden
@@ -118,6 +121,7 @@ class AlternatingCoAttention(nn.Module):
         return read_first, self.light["second"](self.second, second, read_first, second_mask)
 
 
+@validate_ranges
 class TwoWayAttention(nn.Module):
     """L = A W B^T; A attends to B with the softmax of its rows, and B to A with the softmax of its columns.
 
@@ -134,7 +138,9 @@ class TwoWayAttention(nn.Module):
             as where there is no W (Chen et al. 2017, eq. 11). Default: it is drawn at random.
     """
 
-    def __init__(self, *, dim: int, attend: Callable[[int, int], AttentionSite] = _DOT, identity: bool = False) -> None:
+    def __init__(
+        self, *, dim: PositiveInt, attend: Callable[[int, int], AttentionSite] = _DOT, identity: bool = False
+    ) -> None:
         super().__init__()
         self.first, self.second = (_site(attend, dim, "TwoWayAttention", masks_queries=True) for _ in range(2))
         self.affinity: nn.Module = nn.Identity()
@@ -158,6 +164,7 @@ class TwoWayAttention(nn.Module):
         return read_first, read_second
 
 
+@validate_ranges
 class AttentionFlow(nn.Module):
     """S_tj = w · [h_t; u_j; h_t * u_j]; a paragraph H attends to a question U, and U to H (Seo et al. 2017, eq. 1-2).
 
@@ -177,7 +184,7 @@ class AttentionFlow(nn.Module):
     """
 
     def __init__(
-        self, *, dim: int, attend: Callable[[int, int], AttentionSite] = _DOT, product: float | None = None
+        self, *, dim: PositiveInt, attend: Callable[[int, int], AttentionSite] = _DOT, product: float | None = None
     ) -> None:
         super().__init__()
         self.first = _site(attend, dim + 1, "AttentionFlow", masks_queries=True)
@@ -225,6 +232,7 @@ class AttentionFlow(nn.Module):
         return query, key, most.masked_fill(most == -math.inf, 0.0)
 
 
+@validate_ranges
 class Affinity(nn.Module):
     """C = tanh(Q W V), the affinity of every pair of two inputs (Lu et al. 2016, eq. 3).
 
@@ -239,7 +247,7 @@ class Affinity(nn.Module):
         dim: Width of both inputs.
     """
 
-    def __init__(self, *, dim: int) -> None:
+    def __init__(self, *, dim: PositiveInt) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(dim, dim))
         self.probe = AttentionProbe()

@@ -17,7 +17,7 @@ from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Traits, Use, check
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
 class ZeroProjection(nn.Module):
@@ -35,6 +35,7 @@ class ZeroProjection(nn.Module):
         return x.new_zeros(()).expand(*x.shape[:-1], self.width)
 
 
+@validate_ranges
 class CrossAttention(nn.Module):
     """c_i = sum_j a_ij h_j, a_i = normalise(score(W s_i, U h_j)) (Bahdanau et al. 2015, eq. 5-6 and appendix A.1.2).
 

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.supports.support import Support
+from zoo.types import Probability, validate_ranges
 
 _LEVELS = 1 << 16
 
 
+@validate_ranges
 class DropWeights(nn.Module):
     """Drops weights independently and scales the others by 1 / (1 - p) (Srivastava et al. 2014).
 
@@ -26,10 +28,8 @@ class DropWeights(nn.Module):
         p: Probability that a weight is dropped in training.
     """
 
-    def __init__(self, p: float) -> None:
+    def __init__(self, p: Probability) -> None:
         super().__init__()
-        if not 0.0 <= p < 1.0:
-            raise ValueError(f"dropout is a probability below 1, got {p}")
         self.p = p
 
     def forward(

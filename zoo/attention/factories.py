@@ -9,9 +9,10 @@ from typing import Any
 
 from zoo.attention.attention import Attention
 from zoo.attention.dropout import DropWeights
-from zoo.types import Probability
+from zoo.types import Probability, validate_ranges
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class AttentionFactory:
     """Makes an `Attention` for each site of a network: `(dim, heads) -> Attention`.

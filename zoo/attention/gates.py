@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.attention.recording.recorder import AttentionProbe
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 Pooling = Literal["avg", "max", "both"]
 Order = Literal["channel", "spatial"]
 
 
+@validate_ranges
 class SqueezeExcitation(nn.Module):
     """s = sigmoid(W2 relu(W1 z)), where z is the mean of each channel (Hu et al. 2018, eq. 2-4).
 
@@ -44,6 +45,7 @@ class SqueezeExcitation(nn.Module):
         return _gate_channels(x, gates, self.probe)
 
 
+@validate_ranges
 class EfficientChannel(nn.Module):
     """s = sigmoid(conv_k(z)), a convolution over the channels, where z is the mean of each (Wang et al. 2020, eq. 9).
 
@@ -56,8 +58,6 @@ class EfficientChannel(nn.Module):
 
     def __init__(self, *, channels: PositiveInt, kernel: PositiveInt | None = None) -> None:
         super().__init__()
-        if channels < 1:
-            raise ValueError(f"a gate has at least 1 channel, got {channels}")
         self.kernel = efficient_kernel(channels) if kernel is None else _odd(kernel)
         self.conv = nn.Conv1d(1, 1, self.kernel, padding=self.kernel // 2, bias=False)
         self.probe = AttentionProbe()
@@ -76,6 +76,7 @@ def efficient_kernel(channels: int, gamma: float = 2.0, b: float = 1.0) -> int:
     return whole if whole % 2 else whole + 1
 
 
+@validate_ranges
 class ChannelGate(nn.Module):
     """M_c = sigmoid(MLP(avg) + MLP(max)), with one MLP for both (Woo et al. 2018, eq. 2).
 
@@ -98,6 +99,7 @@ class ChannelGate(nn.Module):
         return _gate_channels(x, torch.stack(pooled).sum(0).sigmoid(), self.probe)
 
 
+@validate_ranges
 class SpatialGate(nn.Module):
     """M_s = sigmoid(conv_k([avg; max])), with avg and max taken over the channels (Woo et al. 2018, eq. 3).
 
@@ -126,6 +128,7 @@ class SpatialGate(nn.Module):
         return gated
 
 
+@validate_ranges
 class CBAM(nn.Module):
     """F' = M_c(F) F, F'' = M_s(F') F': a channel gate, then a spatial gate (Woo et al. 2018, eq. 1).
 
@@ -229,13 +232,11 @@ def _pools(pooling: str, over_channels: bool = False) -> list[Callable[[Tensor],
 
 
 def _bottleneck(channels: int, reduction: int) -> tuple[nn.Linear, nn.Linear]:
-    if channels < 1 or reduction < 1:
-        raise ValueError(f"channels and reduction are at least 1, got channels={channels} and reduction={reduction}")
     inner = max(1, channels // reduction)
     return nn.Linear(channels, inner), nn.Linear(inner, channels)
 
 
 def _odd(kernel: int) -> int:
-    if kernel < 1 or kernel % 2 == 0:
+    if kernel % 2 == 0:
         raise ValueError(f"a kernel is an odd number, so that it has a middle, got {kernel}")
     return kernel

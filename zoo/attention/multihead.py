@@ -16,8 +16,10 @@ from zoo.attention.kv_cache import KVCache, zero_masked_nonfinite
 from zoo.attention.mechanism import Position, Use, check
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class MultiheadAttention(nn.Module):
     """Concat(head_1 ... head_h) W_O (Vaswani et al. 2017, section 3.2.2).
 
@@ -47,12 +49,12 @@ class MultiheadAttention(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
+        dim: PositiveInt,
+        heads: PositiveInt,
         attend: Callable[[int, int], AttentionSite],
         position: Callable[..., Position] | None = None,
-        key_heads: int | None = None,
-        source_dim: int | None = None,
+        key_heads: PositiveInt | None = None,
+        source_dim: PositiveInt | None = None,
         bias: bool = True,
         out_bias: bool | None = None,
         project: bool = True,
@@ -63,7 +65,7 @@ class MultiheadAttention(nn.Module):
         if dim % heads:
             raise ValueError(f"dim={dim} is not divisible by heads={heads}")
         key_heads = heads if key_heads is None else key_heads
-        if key_heads < 1 or heads % key_heads:
+        if heads % key_heads:
             raise ValueError(f"heads={heads} is not divisible by key_heads={key_heads}")
         source_dim = dim if source_dim is None else source_dim
         self.heads = heads

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from zoo.attention.recording.attention_map import AttentionMap
 from zoo.attention.recording.pair_weights import DensePairs, pairs_of
+from zoo.types import PositiveFloat, validate_ranges
 
 Real = Bool[Tensor, "b q"] | None
 """True at queries that are not padding. If None, the support of the map decides which queries are real."""
@@ -69,6 +70,7 @@ class DoublyStochastic:
         return _add_parts(parts)
 
 
+@validate_ranges
 @dataclass(frozen=True, kw_only=True)
 class Locality:
     """sum_j a_tj (1 - exp(-(t/T - j/J)^2 / 2 g^2)) (Tachibana et al. 2018, section 4): penalises non-diagonal weights.
@@ -82,11 +84,7 @@ class Locality:
         width: g, the tolerated distance from the diagonal as a share of the length.
     """
 
-    width: float = 0.2
-
-    def __post_init__(self) -> None:
-        if not self.width > 0.0:
-            raise ValueError(f"the width of the diagonal must be above 0, got {self.width}")
+    width: PositiveFloat = 0.2
 
     def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         pairs = _require_dense(found, real, self)

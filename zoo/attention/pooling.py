@@ -23,10 +23,12 @@ from zoo.attention.scores.pairwise import Dot
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.edges import EdgeSupport
+from zoo.types import PositiveInt, validate_ranges
 
 _DOT = AttentionFactory(score=Dot, normalizer=Softmax)
 
 
+@validate_ranges
 class Pooling(nn.Module):
     """sum_t a_t h_t, a = softmax(u_t · u_w), u_t = tanh(W h_t + b) (Yang et al. 2016, eq. 5-7).
 
@@ -51,9 +53,9 @@ class Pooling(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        queries: int = 1,
-        hidden: int | None = None,
+        dim: PositiveInt,
+        queries: PositiveInt = 1,
+        hidden: PositiveInt | None = None,
         project: bool = True,
         attend: Callable[[int, int], AttentionSite] = _DOT,
         over: type[DenseSupport] | type[EdgeSupport] = DenseSupport,
@@ -93,6 +95,7 @@ class Pooling(nn.Module):
         return self.attend(query.to(key.dtype), key, x, support)[0]  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class LatentPooling(nn.Module):
     """MultiheadAttention(learned queries, x, x): Perceiver's cross-attention (Jaegle et al. 2021, section 3.1).
 
@@ -112,11 +115,11 @@ class LatentPooling(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        queries: int,
-        heads: int,
+        dim: PositiveInt,
+        queries: PositiveInt,
+        heads: PositiveInt,
         attend: Callable[[int, int], AttentionSite],
-        source_dim: int | None = None,
+        source_dim: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         self.query = _make_queries(queries, dim)
@@ -128,6 +131,4 @@ class LatentPooling(nn.Module):
 
 
 def _make_queries(queries: int, width: int) -> nn.Parameter:
-    if queries < 1:
-        raise ValueError(f"queries must be at least 1, got {queries}")
     return nn.Parameter(torch.randn(queries, width) * width**-0.5)

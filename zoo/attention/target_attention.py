@@ -15,9 +15,10 @@ from zoo.attention.mechanism import Normalizer
 from zoo.attention.normalizers.identity import Unnormalized
 from zoo.attention.scores.activation_unit import ActivationUnit
 from zoo.attention.supports.dense import DenseSupport
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class TargetAttention(nn.Module):
     """sum_j a(e_j, v) e_j: a summary of the history e for each candidate v (Zhou et al. 2018, eq. 3).
 

@@ -17,9 +17,10 @@ from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Use, check
 from zoo.attention.multihead import MultiheadAttention
 from zoo.attention.supports.dense import DenseSupport
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class FeedForward(nn.Module):
     """W_2 f(W_1 x + b_1) + b_2 (Vaswani et al. 2017, eq. 2), with dropout of the hidden units.
 
@@ -56,6 +57,7 @@ class Residual(Protocol):
     def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
 
 
+@validate_ranges
 class _NormalizedResidual(nn.Module):
     """What `PostNorm` and `PreNorm` share; they differ in the place of the norm."""
 
@@ -113,6 +115,7 @@ class PreNorm(_NormalizedResidual):
         return x + self._apply_branch(y)
 
 
+@validate_ranges
 class EncoderBlock(nn.Module):
     """A mixer and a feed-forward network; with a causal support, the block of a decoder without a source.
 
@@ -191,6 +194,7 @@ class DecoderState:
         return replace(self, own=own, cross=self.cross.reorder(sentences))
 
 
+@validate_ranges
 class DecoderBlock(nn.Module):
     """A causal mixer, attention to a source, and a feed-forward network (Vaswani et al. 2017, section 3.1).
 

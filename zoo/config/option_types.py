@@ -10,18 +10,15 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from zoo.config.groups import GROUPS_BY_NODE, INJECTED, MECHANISMS
-from zoo.config.typecheck import TextPattern, explain_mismatch
+from zoo.config.typecheck import explain_mismatch
 from zoo.errors import ConfigError
+from zoo.types import AnyFloat, AnyInt, Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Seed, TextPattern
 
-_Count = Annotated[int, ">= 1"]
-_Natural = Annotated[int, ">= 0"]
-_AnyInt = Annotated[int, "any"]
-_AnyFloat = Annotated[float, "any"]
-_Limit = Annotated[int, ">= 0"] | Annotated[float, ">= 0", "<= 1"]
+_Limit = NonNegativeInt | Fraction
 _Duration = Annotated[str, TextPattern(r"\d+:\d\d:\d\d:\d\d", "days:hours:minutes:seconds, such as 00:01:30:00,")]
 KEYS: dict[str, Any] = {
-    "seed": Annotated[int, ">= 0", "< 4294967296"],
-    "threads": _Count | None,
+    "seed": Seed,
+    "threads": PositiveInt | None,
     "run_dir": str | None,
     "init": str | None,
     "resume": str | None,
@@ -32,12 +29,12 @@ KEYS: dict[str, Any] = {
     "trainer.accelerator": str,
     "trainer.strategy": str,
     "trainer.devices": int | str | list[int],
-    "trainer.num_nodes": _Count,
-    "trainer.max_restarts": _Natural,
+    "trainer.num_nodes": PositiveInt,
+    "trainer.max_restarts": NonNegativeInt,
     "trainer.precision": Literal["32-true", "bf16-mixed", "16-mixed", "bf16", "32", "16", 32, 16],
-    "trainer.gradient_clip_val": Annotated[float, ">= 0"] | None,
-    "trainer.accumulate_grad_batches": _Count,
-    "trainer.log_every_n_steps": _Count,
+    "trainer.gradient_clip_val": NonNegativeFloat | None,
+    "trainer.accumulate_grad_batches": PositiveInt,
+    "trainer.log_every_n_steps": PositiveInt,
     "trainer.max_time": _Duration | None,
     "trainer.sync_batchnorm": bool,
     "trainer.detect_anomaly": bool,
@@ -45,14 +42,14 @@ KEYS: dict[str, Any] = {
     "trainer.limit_val_batches": _Limit,
     "trainer.limit_test_batches": _Limit,
     "trainer.profiler": Literal["simple", "advanced"] | None,
-    "penalty.coverage": _AnyFloat,
-    "penalty.doubly_stochastic": _AnyFloat,
-    "penalty.locality": _AnyFloat,
-    "penalty.guidance_squared": _AnyFloat,
-    "penalty.guidance_cross_entropy": _AnyFloat,
-    "penalty.entropy": _AnyFloat,
-    "penalty.head_disagreement": _AnyFloat,
-    "penalty.layers": list[_AnyInt | str] | None,
+    "penalty.coverage": AnyFloat,
+    "penalty.doubly_stochastic": AnyFloat,
+    "penalty.locality": AnyFloat,
+    "penalty.guidance_squared": AnyFloat,
+    "penalty.guidance_cross_entropy": AnyFloat,
+    "penalty.entropy": AnyFloat,
+    "penalty.head_disagreement": AnyFloat,
+    "penalty.layers": list[AnyInt | str] | None,
 }
 """The types of options that no signature of this project has."""
 

@@ -1,37 +1,16 @@
-"""Checks values of a configuration against types of signatures, and describes types in words.
-
-The range of a number is part of its type: `Annotated[int, ">= 1"]`.
-"""
+"""Checks values of a configuration against types of signatures."""
 
 from __future__ import annotations
 
 import inspect
 import math
-import operator
-import re
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-_CONDITIONS = {
-    ">=": (operator.ge, "of at least"),
-    "<=": (operator.le, "of at most"),
-    ">": (operator.gt, "above"),
-    "<": (operator.lt, "below"),
-}
-_DESCRIPTIONS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+from zoo.types import describe, meets
 
-
-class TextPattern(NamedTuple):
-    """A form that the texts of an option have, as a part of its type, as a range is one of numbers.
-
-    Args:
-        pattern: The regular expression of the whole text.
-        description: What that form is, for messages.
-    """
-
-    pattern: str
-    description: str
+_SCALARS = (bool, int, str, NoneType)
 
 
 def explain_mismatch(value: Any, hint: Any, name: str) -> str | None:
@@ -46,14 +25,14 @@ def matches(value: Any, hint: Any) -> bool:
     """Returns whether a value fits a type. A node with a `_target_` fits wherever an object belongs."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return matches(value, arguments[0]) and all(_meets(value, condition) for condition in arguments[1:])
+        return matches(value, arguments[0]) and all(meets(value, condition) for condition in arguments[1:])
     if origin in (Union, UnionType):
         return any(matches(value, argument) for argument in arguments)
     if origin is Literal:
         return any(type(value) is type(argument) and value == argument for argument in arguments)
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)
-    if hint in _DESCRIPTIONS:
+    if hint in _SCALARS:
         return type(value) is hint
     kind = origin or hint
     if not inspect.isclass(kind) or kind is object:  # Any, a variable
@@ -65,26 +44,6 @@ def matches(value: Any, hint: Any) -> bool:
             return _all_match(list(value.values()), arguments[1:])
         return "_target_" in value or not _is_a(kind, Iterable)
     return False
-
-
-def describe(hint: Any) -> str:
-    """Returns a type in words, for messages."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        conditions = [_describe_condition(condition) for condition in arguments[1:] if condition != "any"]
-        return " ".join([describe(arguments[0]), " and ".join(conditions)]).strip()
-    if origin in (Union, UnionType):
-        return " or ".join(map(describe, arguments))
-    if origin is Literal:
-        return " or ".join(map(repr, arguments))
-    if hint in _DESCRIPTIONS:
-        return _DESCRIPTIONS[hint]
-    kind = origin or hint
-    if _is_a(kind, Mapping):
-        return f"a mapping, each value {describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
-    if _is_a(kind, Iterable):
-        return f"a list, each {describe(arguments[0])}" if arguments else "a list"
-    return f"a {getattr(kind, '__name__', kind)}"
 
 
 def get_hints(target: Any) -> dict[str, Any]:
@@ -125,19 +84,3 @@ def _is_a(kind: Any, parent: type) -> bool:
 
 def _takes_text(hint: Any) -> bool:
     return hint is str or (get_origin(hint) in (Union, UnionType) and str in get_args(hint))
-
-
-def _meets(value: Any, condition: str | TextPattern) -> bool:
-    if isinstance(condition, TextPattern):
-        return re.fullmatch(condition.pattern, value) is not None
-    if condition == "any":
-        return True
-    sign, bound = condition.split()
-    return bool(_CONDITIONS[sign][0](value, float(bound)))
-
-
-def _describe_condition(condition: str | TextPattern) -> str:
-    if isinstance(condition, TextPattern):
-        return f"of the form {condition.description}"
-    sign, bound = condition.split()
-    return f"{_CONDITIONS[sign][1]} {bound}"

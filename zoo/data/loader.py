@@ -22,11 +22,13 @@ from zoo.data.option_hints import format_option
 from zoo.data.worker_transport import pack, unpack
 from zoo.errors import ConfigError, WorkerError, ZooError
 from zoo.processes import end_with_parent
+from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 POOL = 100
 """Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""
 
 
+@validate_ranges
 class Loader:
     """Batches of `examples`, in an order that is drawn from (seed, epoch).
 
@@ -64,24 +66,20 @@ class Loader:
         examples: Sequence[Any],
         *,
         collate: Callable[[list[Any]], Any],
-        batch_size: int | None = 1,
+        batch_size: PositiveInt | None = 1,
         shuffle: bool = False,
         seed: int = 0,
         lengths: Sequence[int] | None = None,
-        max_tokens: int | None = None,
+        max_tokens: PositiveInt | None = None,
         augment: Callable[[Any], Any] | None = None,
-        num_workers: int = 0,
+        num_workers: NonNegativeInt = 0,
         even: bool = False,
         shared: bool = True,
     ) -> None:
-        if max_tokens is not None and (max_tokens < 1 or lengths is None):
-            raise ValueError(f"max_tokens must be at least 1, and go with lengths, got {max_tokens}")
+        if max_tokens is not None and lengths is None:
+            raise ValueError("max_tokens goes with lengths")
         if batch_size is None and max_tokens is None:
             raise ValueError("batch_size may be None only with max_tokens")
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if num_workers < 0:
-            raise ValueError(f"num_workers must be at least 0, got {num_workers}")
         if lengths is not None and len(lengths) != len(examples):
             raise ValueError(f"{len(lengths)} lengths for {len(examples)} examples")
         self.examples = examples

@@ -15,9 +15,10 @@ from zoo.decoding.decoder import Decoder
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.ranking import BY_PROBABILITY, Ranking
 from zoo.decoding.search import Candidates, search
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class BeamSearch:
     """Keeps the `width` most probable hypotheses of each sentence at each length, and ranks those that have ended.
@@ -43,7 +44,7 @@ class BeamSearch:
     constraints: Constraints = ANYTHING
 
     def __post_init__(self) -> None:
-        if not 1 <= self.best <= self.width:
+        if not self.best <= self.width:
             raise ValueError(f"best must be from 1 to width={self.width}, got {self.best}")
 
     def __call__(

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.types import NonNegativeInt, PositiveInt
+from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Constraints:
     """Forbids tokens. The probabilities of the others stay as they are.
@@ -25,12 +26,6 @@ class Constraints:
     shortest: NonNegativeInt = 0
     unrepeated: PositiveInt | None = None
     never: Sequence[int] = ()
-
-    def __post_init__(self) -> None:
-        if self.shortest < 0:
-            raise ValueError(f"shortest must be 0 or more, got {self.shortest}")
-        if self.unrepeated is not None and self.unrepeated < 1:
-            raise ValueError(f"unrepeated must be 1 or more, or None, got {self.unrepeated}")
 
     def apply(self, logits: Float[Tensor, "b w v"], history: Int[Tensor, "b w t"], end: int) -> Float[Tensor, "b w v"]:
         """Returns the logits of the next tokens with minus infinity at those that are forbidden.

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from zoo.decoding.decoder import Decoder, get_coverage, may_end, must_end, to_scores
+from zoo.types import PositiveFloat, validate_ranges
 
 Combine = Callable[[Float[Tensor, "m b w v"]], Float[Tensor, "b w v"]]
 
@@ -27,6 +28,7 @@ def mean_log_probability(log_probabilities: Float[Tensor, "m b w v"]) -> Float[T
     return log_probabilities.mean(0).log_softmax(-1)
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class WeightedSum:
     """sum_m w_m log p_m, not normalised, so that a text has the same sum of its members' scores (log-linear model).
@@ -35,12 +37,8 @@ class WeightedSum:
         weights: w_m of each member, above 0.
     """
 
-    weights: Sequence[float]
+    weights: Sequence[PositiveFloat]
     is_scored: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not all(weight > 0.0 for weight in self.weights):
-            raise ValueError(f"the weights of a sum of scores must be above 0, got {list(self.weights)}")
 
     def __call__(self, log_probabilities: Float[Tensor, "m b w v"]) -> Float[Tensor, "b w v"]:
         found: Tensor = torch.tensordot(log_probabilities.new_tensor(self.weights), log_probabilities, 1)

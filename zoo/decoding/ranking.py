@@ -8,7 +8,7 @@ from typing import Protocol
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.types import NonNegativeFloat
+from zoo.types import NonNegativeFloat, validate_ranges
 
 _LEAST_COVERED = 1e-12
 
@@ -38,6 +38,7 @@ class AverageLength:
         return length.clamp(min=1.0)
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class GNMTLength:
     """Divides by ((5 + length) / 6)^alpha (Wu et al. 2016, eq. 14).
@@ -48,14 +49,11 @@ class GNMTLength:
 
     alpha: NonNegativeFloat = 0.6
 
-    def __post_init__(self) -> None:
-        if not self.alpha >= 0.0:
-            raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
-
     def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return ((5.0 + length) / 6.0) ** self.alpha
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Ranking:
     """Scores hypotheses by log P(Y | X) / length(|Y|) + coverage sum_k log min(c_k, 1) (Wu et al. 2016, eq. 14).
@@ -70,10 +68,6 @@ class Ranking:
 
     length: LengthRule = NoLength()
     coverage: NonNegativeFloat = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.coverage >= 0.0:
-            raise ValueError(f"coverage must be 0 or more, got {self.coverage}")
 
     def score(
         self, log_probability: Float[Tensor, " n"], length: int, covered: Float[Tensor, "n k"] | None

@@ -15,9 +15,10 @@ from zoo.decoding.decoder import Decoder
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.ranking import BY_PROBABILITY
 from zoo.decoding.search import Candidates, search
-from zoo.types import PositiveFloat, PositiveFraction, PositiveInt
+from zoo.types import PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Sampling:
     """Draws tokens from softmax(logits / temperature), optionally from the most probable ones only.
@@ -39,16 +40,6 @@ class Sampling:
     top_k: PositiveInt | None = None
     top_p: PositiveFraction = 1.0
     constraints: Constraints = ANYTHING
-
-    def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise ValueError(f"draws must be 1 or more, got {self.draws}")
-        if not self.temperature > 0.0:
-            raise ValueError(f"temperature must be above 0, got {self.temperature}: for the best token use greedy")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be 1 or more, or None, got {self.top_k}")
-        if not 0.0 < self.top_p <= 1.0:
-            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
     def __call__(
         self,

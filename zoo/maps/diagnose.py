@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from zoo.attention.recording.attention_map import MEAN
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.errors import DataError
 from zoo.io.atomic import open_atomic_bytes
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

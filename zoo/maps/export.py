@@ -13,7 +13,7 @@ from zoo.errors import escape_control
 from zoo.maps import frames
 from zoo.maps.faithfulness_table import Faithfulness
 from zoo.maps.folder import Writer
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, MapSource, Table, check_layers
 
 if TYPE_CHECKING:

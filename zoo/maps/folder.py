@@ -32,7 +32,7 @@ from zoo.io.atomic import sync_folder
 from zoo.io.config_files import read_json
 from zoo.maps import replacing, score
 from zoo.maps.index import FORMAT, KIND, IndexFile
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.labelling import Heads, labelled
 from zoo.maps.tensors import TensorFile, storable
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from zoo.attention.recording.attention_map import MEAN
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 from zoo.validation import COUNT, Predicate, ValidationError
 
 PARTS = ("weights", "source", "target", "permitted", "gold")

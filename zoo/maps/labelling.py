@@ -16,7 +16,7 @@ from zoo.attention.recording.attention_map import MEAN, AttentionMap
 from zoo.attention.supports.edges import EdgeSupport
 from zoo.attention.supports.support import Support
 from zoo.errors import did_you_mean
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 
 Heads = Literal["each", "mean"]
 _MOST_DENSE = 2**24

@@ -14,7 +14,7 @@ from zoo.io.config_files import read_json
 from zoo.maps import form
 from zoo.maps.folder import ARRAYS, INDEX, SCORES, UNFINISHED
 from zoo.maps.index import FORMAT, KIND
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 from zoo.validation import ValidationError, validate
 
 if TYPE_CHECKING:

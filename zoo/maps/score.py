@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from zoo.attention.recording.attention_map import MEAN
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 
 
 def edge_auc(

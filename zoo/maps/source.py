@@ -22,7 +22,7 @@ from zoo.attention import AttentionMap, DenseSupport, record
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.maps.frames import Format
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.labelling import Heads
 from zoo.maps.occludable import Occludable
 from zoo.plurals import count_noun
@@ -67,7 +67,7 @@ class MapOptions:
 
 @dataclass(frozen=True, eq=False)
 class NamedMap:
-    """The map of one site, with the arguments that `zoo.maps.labelled` takes for it."""
+    """The map of one site, with the arguments that `zoo.maps.labelled_map` takes for it."""
 
     found: AttentionMap
     axis_labels: Mapping[str, Sequence[str]] = field(default_factory=dict)

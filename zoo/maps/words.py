@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 from zoo.plurals import count_noun, pluralize
 
 _NAMED = 3

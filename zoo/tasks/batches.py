@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from zoo.errors import ConfigError
-from zoo.types import NonNegativeInt, PositiveInt
+from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 Batch = TypeVar("Batch")
 
 
+@validate_ranges
 @dataclass(frozen=True, kw_only=True)
 class Batching:
     """The options of `data` that all domains share.
@@ -32,13 +32,6 @@ class Batching:
     eval_batch_size: PositiveInt | None = None
     eval_examples: PositiveInt | None = None
     num_workers: NonNegativeInt = 0
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "eval_batch_size"):
-            size = getattr(self, name)
-            if size is not None and size < 1:
-                otherwise = "all at once" if name == "batch_size" else "as in training"
-                raise ConfigError(f"data.{name}={size}: write a whole number from 1, or null: {otherwise}")
 
 
 @dataclass(frozen=True, kw_only=True)

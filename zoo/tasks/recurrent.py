@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.dtypes import upcast
 from zoo.tasks.recurrences import GRU, LSTM, Cell, Steps, recurrence
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 Kind = Literal["gru", "lstm"]
 _CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
@@ -24,6 +24,7 @@ Running = tuple[Any, ...]
 """States of each layer after the rows so far, as PyTorch's modules take and return them."""
 
 
+@validate_ranges
 class Recurrent(nn.Module):
     """[forward states; backward states] of each row (Yang et al. 2016, section 2.2, word and sentence encoder).
 
@@ -53,8 +54,6 @@ class Recurrent(nn.Module):
         super().__init__()
         if kind not in _LAYERS:
             raise ValueError(f"kind is 'gru' or 'lstm', got {kind!r}")
-        if min(dim, hidden, layers) < 1:
-            raise ValueError(f"dim, hidden and layers must be 1 or more, got {dim}, {hidden} and {layers}")
         self.cell = _CELLS[kind]
         self.directions = 2 if bidirectional else 1
         self.width = self.directions * hidden

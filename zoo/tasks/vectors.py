@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.attention.dropout import Dropout
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class WordVectors(nn.Module):
     """A learned vector for each word of the vocabulary (Yang et al. 2016, section 2.2, the matrix W_e).
 
@@ -21,8 +22,6 @@ class WordVectors(nn.Module):
 
     def __init__(self, *, words: PositiveInt, dim: PositiveInt, dropout: Probability = 0.0) -> None:
         super().__init__()
-        if min(words, dim) < 1:
-            raise ValueError(f"words and dim must be 1 or more, got {words} and {dim}")
         self.table = nn.Embedding(words, dim)
         self.dropout = Dropout(dropout)
 

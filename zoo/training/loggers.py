@@ -15,9 +15,10 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from zoo.errors import ConfigError
 from zoo.io.atomic import open_atomic
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class MetricsFile(Logger):
     """Writes `metrics.csv`: a row for every logged step, a column for every metric, empty where it was not measured.
 

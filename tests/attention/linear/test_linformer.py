@@ -203,7 +203,7 @@ def test_what_is_refused() -> None:
         attend.set_position(T5Bias(heads=3))
     with pytest.raises(ValueError, match="works on DenseSupport only; a graph"):
         attend.check_layout(EdgeSupport, "a graph")
-    with pytest.raises(ValueError, match="length and slots must be at least 1, got 0 and 256"):
+    with pytest.raises(ValueError, match="length is to be a whole number of at least 1"):
         Linformer(dim=4, heads=2, length=0)
     with pytest.raises((ValueError, TypeError), match="heads and values"):  # the type, where shapes are checked
         Linformer(dim=4, heads=2, length=3, share="layers")

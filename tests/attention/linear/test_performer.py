@@ -215,7 +215,7 @@ def test_against_the_peer() -> None:
 
 @pytest.mark.parametrize("option", ["features", "redraw_every"])
 def test_bad_options(option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option} must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{option} is to be a whole number of at least 1"):
         Performer(dim=4, heads=2, **{option: 0})
 
 

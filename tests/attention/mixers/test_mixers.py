@@ -462,13 +462,13 @@ def test_what_no_mixer_can_do_is_refused(name: str, monkeypatch: pytest.MonkeyPa
     ("make", "message"),
     [
         (lambda: DilatedConvolution(dim=DIM, kernel=2), "kernel must be odd"),
-        (lambda: FourierMixer(length=0), "length must be 1 or more, got 0"),
+        (lambda: FourierMixer(length=0), "length is to be a whole number of at least 1 or null"),
         (lambda: FourierMixer(length=4).step(draw(1, 5, DIM)), "made for 4 positions, got 5"),
-        (lambda: DilatedConvolution(dim=DIM, layers=0), "layers must be at least 1"),
+        (lambda: DilatedConvolution(dim=DIM, layers=0), "layers is to be a whole number of at least 1"),
         (lambda: StateSpace(dim=DIM, states=3), "states must be even, got 3"),
         (lambda: SelectiveStateSpace(dim=DIM, states=0), "at least 1"),
         (lambda: AttentionFree(dim=DIM, length=0), "at least 1"),
-        (lambda: AttentionFree(dim=DIM, length=4, window=0), "window must be at least 1"),
+        (lambda: AttentionFree(dim=DIM, length=4, window=0), "window is to be a whole number of at least 1 or null"),
         (lambda: AttentionFree(dim=DIM, length=4)(draw(1, 5, DIM).float()), "biases for 4 positions, not for 5"),
     ],
 )

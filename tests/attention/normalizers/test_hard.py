@@ -160,7 +160,7 @@ def test_some_queries_keep_their_probabilities_in_training(layout: str) -> None:
         drawn = (weights * row).sum(-1).log()
         torch.testing.assert_close(chances[0, 0], torch.where(is_soft, 0.0, drawn), rtol=0.0, atol=1e-12)
     assert normaliser.eval().draw(given, support).unique().tolist() == [0.0, 1.0]
-    with pytest.raises(ValueError, match="mixing is a probability"):
+    with pytest.raises(ValueError, match="mixing is to be a number of at least 0 and of at most 1"):
         HardReinforce(mixing=1.5)
 
 

@@ -630,9 +630,9 @@ def test_an_alignment_is_learned(site: Callable[..., Attention]) -> None:
 
 @pytest.mark.parametrize("kind", [Monotonic, MonotonicChunkwise])
 def test_bad_options(kind: type[nn.Module]) -> None:
-    with pytest.raises(ValueError, match="noise is a standard deviation, at least 0"):
+    with pytest.raises(ValueError, match="noise is to be a number of at least 0"):
         kind(heads=1, noise=-1.0)
-    with pytest.raises(ValueError, match="noise is a standard deviation, at least 0"):
+    with pytest.raises(ValueError, match="noise is to be a number of at least 0"):
         kind(heads=1, noise=float("nan"))
 
 
@@ -640,9 +640,9 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
     with pytest.raises(ValueError, match="inference is hard or expected, got 'soft'"):
         Monotonic(heads=1, inference="soft")
-    with pytest.raises(ValueError, match="at least one key, got 0"):
+    with pytest.raises(ValueError, match="chunk is to be a whole number of at least 1"):
         MonotonicChunkwise(heads=1, chunk=0)
-    with pytest.raises(ValueError, match="two numbers or more, got dim=1"):
+    with pytest.raises(ValueError, match="dim is to be a whole number of at least 2"):
         ScorePair(monotonic=Additive, chunk=Additive, dim=1, heads=2)
     tensors = inputs(SHAPE)
     for score in (Additive(dim=6, heads=3).double(), ScaledDot()):

@@ -234,7 +234,7 @@ def test_the_temperature_reaches_the_fused_kernel(temperature: float, masked: bo
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
 def test_a_temperature_is_above_zero(temperature: float) -> None:
-    with pytest.raises(ValueError, match="temperature must be above 0"):
+    with pytest.raises(ValueError, match="temperature is to be a number above 0"):
         Softmax(temperature=temperature)
 
 

@@ -184,7 +184,7 @@ def test_heads_and_sizes_come_from_multi_head() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(ValueError, match="1 row and column or more, got 0 x 3"):
+    with pytest.raises(ValueError, match="grid is to be a list, each a whole number of at least 1"):
         RelativeBias2D(heads=1, grid=(0, 3))
     nodes = torch.randn(6, 2, 4, dtype=torch.float64)
     edges = EdgeSupport.from_edges(torch.tensor([[0, 1], [1, 2]]), 6)

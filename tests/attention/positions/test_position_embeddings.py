@@ -145,7 +145,7 @@ def test_precision_of_the_inputs_is_kept(dtype: torch.dtype) -> None:
     ("make", "said"),
     [
         (lambda: Sinusoidal(dim=7), "must be even, got 7"),
-        (lambda: Sinusoidal(dim=0), "must be even, got 0"),
+        (lambda: Sinusoidal(dim=0), "dim is to be a whole number of at least 1"),
         (lambda: Sinusoidal2D(dim=6), "divisible by 4, got 6"),
         (lambda: Sinusoidal2D(dim=8)(torch.zeros(1, 7, 8), (2, 3)), "2 x 3 has 6 cells, got 7 inputs"),
         (lambda: Learned2D(dim=8, grid=(2, 2))(torch.zeros(1, 7, 8)), "2 x 2 has 4 cells, got 7 inputs"),

@@ -565,11 +565,11 @@ def test_a_constant_on_every_score_changes_no_weight() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: ALiBi(heads=0), "heads must be at least 1"),
+        (lambda: ALiBi(heads=0), "heads is to be a whole number of at least 1"),
         (lambda: T5Bias(heads=2, buckets=7), "both the same number"),
         (lambda: T5Bias(heads=2, buckets=2), "each direction needs at least 2 buckets"),
         (lambda: T5Bias(heads=2, buckets=32, distance=8), "above the 8"),
-        (lambda: Shaw(dim=4, distance=-1), "distance must not be below 0"),
+        (lambda: Shaw(dim=4, distance=-1), "distance is to be a whole number of at least 0"),
         (lambda: TransformerXL(dim=3, heads=3), "must be even, got 9"),
         (lambda: Rotary(dim=5), "must be even, got 5"),
         (lambda: Rotary(dim=8, fraction=0.1), "must be even, got 0"),

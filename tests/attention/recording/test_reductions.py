@@ -217,9 +217,9 @@ def test_keys_of_fewer_heads() -> None:
     ("make", "message"),
     [
         (lambda: Rows(2, 2), "got 2:2"),
-        (lambda: Rows(-1, 2), "got -1:2"),
-        (lambda: Pooled(0), "at least 1, got 0"),
-        (lambda: TopK(0), "at least 1, got 0"),
+        (lambda: Rows(-1, 2), "start is to be a whole number of at least 0"),
+        (lambda: Pooled(0), "is to be a whole number of at least 1"),
+        (lambda: TopK(0), "is to be a whole number of at least 1"),
     ],
 )
 def test_bad_views_are_refused(make: Any, message: str) -> None:

@@ -9,7 +9,6 @@ import torch
 
 from zoo.cli.main import main
 from zoo.config import compose, instantiate
-from zoo.errors import ConfigError
 from zoo.tasks.graph.data import planted_graph
 from zoo.tasks.graph.graph import SPLITS
 
@@ -37,7 +36,7 @@ def test_a_step_is_that_of_its_nodes_in_the_whole_graph() -> None:
 
 
 def test_a_batch_size_that_makes_no_sense() -> None:
-    with pytest.raises(ConfigError, match="write a whole number from 1, or null"):
+    with pytest.raises(ValueError, match="batch_size is to be a whole number of at least 1 or null"):
         planted_graph(**SMALL, max_epochs=1, batch_size=0)
 
 

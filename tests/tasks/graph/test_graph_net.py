@@ -245,7 +245,7 @@ def test_sizes_by_layer() -> None:
 
 @pytest.mark.parametrize("layers", [0, -1])
 def test_a_net_without_layers_is_refused(layers: int) -> None:
-    with pytest.raises(ValueError, match="layers must be at least 1"):
+    with pytest.raises(ValueError, match="layers is to be a whole number of at least 1"):
         net(layers=layers)
 
 

@@ -136,9 +136,10 @@ def test_other_sizes(cue) -> None:
         ({"width": 12}, "13 features"),
         ({"width": 20, "cue": "dynamic"}, "21 features"),
         ({"nodes": 100}, "make it 400 or more"),
-        ({"trusted": 0}, "1 trusted"),
+        ({"trusted": 0}, "trusted is to be a whole number of at least 1"),
+        ({"tags": 1}, "tags is to be a whole number of at least 2"),
     ],
 )
 def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises((ConfigError, ValueError), match=words):
         plant(**options)

@@ -60,11 +60,11 @@ def test_samples_depend_on_the_seed_and_the_name_alone() -> None:
     ("given", "message"),
     [
         ({"beam": 2, "n_best": 3}, "best must be from 1 to width=2"),
-        ({"n_best": 0}, "best must be from 1"),
+        ({"n_best": 0}, "best is to be a whole number of at least 1"),
         ({"sample": True, "beam": 2}, "searched or drawn"),
         ({"temperature": 0.5}, "--temperature is for samples"),
         ({"seed": 0}, "--seed is for samples"),
-        ({"sample": True, "top_p": 0.0}, "top_p must be above 0"),
+        ({"sample": True, "top_p": 0.0}, "top_p is to be a number above 0 and of at most 1"),
     ],
 )
 def test_options_that_do_not_fit(given: dict[str, Any], message: str) -> None:

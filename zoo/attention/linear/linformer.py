@@ -14,13 +14,14 @@ from zoo.attention.kv_cache import KVCache, repeat_kv
 from zoo.attention.linear.base import PairFreeAttention
 from zoo.attention.mechanism import Traits, Use
 from zoo.attention.supports.dense import DenseSupport
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 # Up to this number, storing all weights is faster than a fused kernel, which recomputes them; more take much memory.
 _FEW = 1 << 20
 _WHOLE = "mixes all positions before a query sees them, and so cannot be causal"
 
 
+@validate_ranges
 class Linformer(PairFreeAttention):
     """softmax(q · (E K) / sqrt(d)) (F V), with E and F of slots x length (Wang et al. 2020, eq. 7).
 
@@ -56,8 +57,6 @@ class Linformer(PairFreeAttention):
         share: Literal["nothing", "heads", "heads and values"] = "heads",
     ) -> None:
         super().__init__()
-        if length < 1 or slots < 1:
-            raise ValueError(f"length and slots must be at least 1, got {length} and {slots}")
         if share not in ("nothing", "heads", "heads and values"):
             raise ValueError(f"share is 'nothing', 'heads' or 'heads and values', got {share!r}")
         self.longest = length

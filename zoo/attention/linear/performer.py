@@ -13,9 +13,10 @@ from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.linear.kernel_attention import KernelAttention, append_count, append_later, concatenate
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import masked_softmax
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class Performer(KernelAttention):
     """phi(x) = exp(w · x - |x|^2 / 2) / sqrt(m): E[phi(q) · phi(k)] = exp(q · k) (Choromanski et al. 2021, lemma 1).
 
@@ -53,10 +54,6 @@ class Performer(KernelAttention):
         redraw_every: PositiveInt | None = None,
     ) -> None:
         super().__init__()
-        if features < 1:
-            raise ValueError(f"features must be at least 1, got {features}")
-        if redraw_every is not None and redraw_every < 1:
-            raise ValueError(f"redraw_every must be at least 1, got {redraw_every}")
         self.redraw_every = redraw_every
         # The seed is a buffer, so that a resumed run and all ranks of a run draw the same sequence of features.
         self.register_buffer("directions", torch.empty(heads, features, dim))

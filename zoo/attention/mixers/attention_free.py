@@ -12,11 +12,13 @@ from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.mixers.sequence import Mixer, MixerState, Sequences, sequences
 from zoo.attention.mixers.state_space import carry_on
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt, validate_ranges
 
 _ROWS = 32
 _REASON = "its weights differ by channel and do not depend on the query, which only gates the result"
 
 
+@validate_ranges
 class AttentionFree(Mixer):
     """y_t = sigmoid(q_t) sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts), per channel (Zhai et al. 2021, eq. 2).
 
@@ -34,12 +36,10 @@ class AttentionFree(Mixer):
         rank: Width of a_t and b_s.
     """
 
-    def __init__(self, *, dim: int, length: int, window: int | None = None, rank: int = 128) -> None:
+    def __init__(
+        self, *, dim: PositiveInt, length: PositiveInt, window: PositiveInt | None = None, rank: PositiveInt = 128
+    ) -> None:
         super().__init__()
-        if length < 1 or rank < 1:
-            raise ValueError(f"length and rank must be at least 1, got {length} and {rank}")
-        if window is not None and window < 1:
-            raise ValueError(f"window must be at least 1, got {window}")
         self.window = window
         self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
         self.at_query = nn.Parameter(torch.randn(length, rank) * 0.01)
@@ -82,6 +82,7 @@ class AttentionFree(Mixer):
         return biases.masked_fill((at[keys - queries :, None] - at).abs() >= self.window, 0.0)
 
 
+@validate_ranges
 class AttentionFreeSimple(Mixer):
     """y_t = sigmoid(q_t) sum_s exp(k_s) v_s / sum_s exp(k_s), per channel (Zhai et al. 2021, eq. 5: AFT-simple).
 
@@ -92,7 +93,7 @@ class AttentionFreeSimple(Mixer):
         dim: Width of the input and of the output.
     """
 
-    def __init__(self, *, dim: int) -> None:
+    def __init__(self, *, dim: PositiveInt) -> None:
         super().__init__()
         self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
 

@@ -25,7 +25,7 @@ from zoo.attention.mechanism import Mechanism, Traits, Use
 from zoo.attention.recording.recorder import AttentionProbe
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 _WHOLE = "sees the whole sequence at once; to be causal it must be given a length"
 
@@ -121,6 +121,7 @@ def sequences(mixer: Mixer, support: Support | None, x: Float[Tensor, "b n d"], 
     return Sequences(real.expand(x.shape[:2]).unsqueeze(-1), support.causal)
 
 
+@validate_ranges
 class FourierMixer(Mixer):
     """Re(F_seq F_hidden x): Fourier transforms along the sequence and the width (Lee-Thorp et al. 2022, eq. 3).
 
@@ -146,8 +147,6 @@ class FourierMixer(Mixer):
 
     def __init__(self, *, length: PositiveInt | None = None) -> None:
         super().__init__()
-        if length is not None and length < 1:
-            raise ValueError(f"length must be 1 or more, got {length}")
         self.length = length
         if length is None:
             self.narrow(unsupported={**self.traits.unsupported, Use.CAUSAL: _WHOLE})
@@ -196,6 +195,7 @@ class FourierMixer(Mixer):
             self.probe.silent("the Fourier transform mixes positions with fixed complex waves, not with weights")
 
 
+@validate_ranges
 class GatedRecurrent(Mixer):
     """y = W_f h_f + W_b h_b + b, where h_f and h_b are GRU states from the two ends (Cho et al. 2014).
 
@@ -268,6 +268,7 @@ def _states(
     return torch.zeros_like(states).scatter(1, order.expand_as(states), states), last
 
 
+@validate_ranges
 class DilatedConvolution(Mixer):
     """y = sum_l u_l, u_l = W_l (tanh(F_l * x_l) sigmoid(G_l * x_l)), x_l = x + sum_(i<l) u_i (Oord et al. 2016, eq. 2).
 
@@ -285,9 +286,7 @@ class DilatedConvolution(Mixer):
 
     def __init__(self, *, dim: PositiveInt, layers: PositiveInt = 4, kernel: PositiveInt = 3) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"layers must be at least 1, got {layers}")
-        if kernel < 1 or kernel % 2 == 0:
+        if kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, so that it has a middle, got {kernel}")
         self.filters = nn.ModuleList(nn.Conv1d(dim, 2 * dim, kernel, dilation=2**layer) for layer in range(layers))
         self.outs = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers))

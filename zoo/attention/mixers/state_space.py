@@ -13,11 +13,12 @@ from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mixers.sequence import Mixer, MixerState, sequences
 from zoo.attention.supports.dense import DenseSupport
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 _REASON = "a state-space layer passes on a state and has no weights over positions"
 
 
+@validate_ranges
 class StateSpace(Mixer):
     """y = GLU(W gelu(K * x + D x)), K_l = 2 Re sum_n C_n B_n exp(l delta A_n) per channel (Gu et al. 2022, S4D).
 
@@ -36,7 +37,7 @@ class StateSpace(Mixer):
 
     def __init__(self, *, dim: PositiveInt, states: PositiveInt = 64, causal: bool = False) -> None:
         super().__init__()
-        if states < 2 or states % 2:
+        if states % 2:
             raise ValueError(f"states come in conjugate pairs: states must be even, got {states}")
         pairs = states // 2
         self.causal = causal
@@ -121,6 +122,7 @@ class StateSpace(Mixer):
         return torch.view_as_complex(upcast(pairs))
 
 
+@validate_ranges
 class SelectiveStateSpace(Mixer):
     """y = W (S(u) silu(z)), (u, z) = V x, with S a recurrence whose coefficients depend on u (Gu & Dao 2023, alg. 2).
 
@@ -143,8 +145,6 @@ class SelectiveStateSpace(Mixer):
     ) -> None:
         super().__init__()
         rank = math.ceil(dim / 16) if rank is None else rank
-        if states < 1 or rank < 1:
-            raise ValueError(f"states and rank must be at least 1, got {states} and {rank}")
         self.causal = causal
         self.into = nn.Linear(dim, 2 * dim)
         self.ahead = _Selection(dim, states, rank)

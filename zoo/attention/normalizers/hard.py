@@ -14,9 +14,10 @@ from zoo.attention.attention_state import AttentionState
 from zoo.attention.mechanism import Normalizer, Traits
 from zoo.attention.recording.attention_map import AttentionMap
 from zoo.attention.supports.support import Support
-from zoo.types import Fraction
+from zoo.types import Fraction, validate_ranges
 
 
+@validate_ranges
 class HardReinforce(Normalizer):
     """One key, drawn with probability softmax(s)_j (Mnih et al. 2014; Xu et al. 2015, section 4.1, stochastic hard).
 
@@ -42,8 +43,6 @@ class HardReinforce(Normalizer):
 
     def __init__(self, *, mixing: Fraction = 0.0) -> None:
         super().__init__()
-        if not 0.0 <= mixing <= 1.0:
-            raise ValueError(f"mixing is a probability, from 0 to 1, got {mixing}")
         self.mixing = mixing
 
     def forward(

@@ -18,9 +18,10 @@ from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mechanism import Normalizer, Traits
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import masked_softmax
-from zoo.types import AnyFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
+from zoo.types import AnyFloat, NonNegativeFloat, NonNegativeInt, PositiveInt, validate_ranges
 
 
+@validate_ranges
 class Monotonic(Normalizer):
     """alpha_ij = p_ij q_ij, q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j} (Raffel et al. 2017, eq. 9-10).
 
@@ -60,8 +61,6 @@ class Monotonic(Normalizer):
         advance: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        if not noise >= 0.0:
-            raise ValueError(f"noise is a standard deviation, at least 0, got {noise}")
         if inference not in ("hard", "expected"):
             raise ValueError(f"inference is hard or expected, got {inference!r}")
         self.initial_offset = offset
@@ -134,6 +133,7 @@ class Monotonic(Normalizer):
         return f"heads={len(self.offset)}, noise={self.noise}, inference={self.inference}{advance}"
 
 
+@validate_ranges
 class MonotonicChunkwise(Normalizer):
     """beta_ij = sum_{k=j}^{j+w-1} alpha_ik exp(u_ij) / sum_{l=k-w+1}^{k} exp(u_il) (Chiu & Raffel 2018, section 2.3).
 
@@ -163,8 +163,6 @@ class MonotonicChunkwise(Normalizer):
         advance: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        if chunk < 1:
-            raise ValueError(f"a chunk has at least one key, got {chunk}")
         self.chunk = chunk
         self.monotonic = Monotonic(
             heads=heads,

@@ -16,9 +16,10 @@ from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Normalizer, Traits, Use
 from zoo.attention.supports.edges import EdgeSupport
 from zoo.attention.supports.support import Support
-from zoo.types import PositiveFloat
+from zoo.types import PositiveFloat, validate_ranges
 
 
+@validate_ranges
 class Softmax(Normalizer):
     """exp(s_j / T) / sum_k exp(s_k / T), over the permitted keys (Hinton et al. 2015, eq. 1, for T).
 
@@ -32,8 +33,6 @@ class Softmax(Normalizer):
 
     def __init__(self, *, temperature: PositiveFloat = 1.0) -> None:
         super().__init__()
-        if not temperature > 0.0:
-            raise ValueError(f"temperature must be above 0, got {temperature}")
         self.temperature = temperature
 
     def forward(

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.kernels.dtypes import accumulation_dtype
-from zoo.types import PositiveFloat, PositiveInt
+from zoo.types import PositiveFloat, PositiveInt, validate_ranges
 
 
+@validate_ranges
 class Sinusoidal(nn.Module):
     """x_p + (sin, cos)(p / 10000^(2i/d)) (Vaswani et al. 2017, section 3.5), for inputs of any length.
 
@@ -25,7 +26,7 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, *, dim: PositiveInt, base: PositiveFloat = 10_000.0) -> None:
         super().__init__()
-        if dim < 2 or dim % 2:
+        if dim % 2:
             raise ValueError(f"sines and cosines come in pairs: dim must be even, got {dim}")
         self.dim = dim
         self.base = base
@@ -36,6 +37,7 @@ class Sinusoidal(nn.Module):
         return x + sinusoid(positions.to(accumulation_dtype(x)), self.dim, self.base).to(x.dtype)
 
 
+@validate_ranges
 class Sinusoidal2D(nn.Module):
     """Sinusoids of the row in the first half of the width, of the column in the second (Carion et al. 2020, A.4).
 
@@ -51,7 +53,7 @@ class Sinusoidal2D(nn.Module):
 
     def __init__(self, *, dim: PositiveInt, base: PositiveFloat = 10_000.0) -> None:
         super().__init__()
-        if dim < 4 or dim % 4:
+        if dim % 4:
             raise ValueError(f"two axes with pairs of sines and cosines: dim must be divisible by 4, got {dim}")
         self.dim = dim
         self.base = base
@@ -66,6 +68,7 @@ class Sinusoidal2D(nn.Module):
         return x + torch.cat([down, across], -1).flatten(0, 1)
 
 
+@validate_ranges
 class Learned(nn.Module):
     """x_p + w_p with a learned vector for each position (Gehring et al. 2017, section 3.1).
 
@@ -103,6 +106,7 @@ class Learned(nn.Module):
         return F.interpolate(vectors, size=length, mode="linear")[0].T.to(self.vectors.dtype)
 
 
+@validate_ranges
 class Learned2D(nn.Module):
     """x_p + w_p on a grid, interpolated for grids of other sizes (Dosovitskiy et al. 2021, section 3.2).
 

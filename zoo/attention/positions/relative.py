@@ -17,9 +17,10 @@ from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import sinusoid
 from zoo.attention.supports.support import Support
-from zoo.types import PositiveInt
+from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 
+@validate_ranges
 class ALiBi(Position):
     """Adds -m_h |i - j| to the score, with a fixed slope m_h for each head (Press et al. 2022, section 3).
 
@@ -35,8 +36,6 @@ class ALiBi(Position):
 
     def __init__(self, *, heads: PositiveInt) -> None:
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"heads must be at least 1, got {heads}")
         self.heads = heads
 
     def slopes(self, like: Float[Tensor, "..."]) -> Float[Tensor, " {self.heads}"]:
@@ -53,6 +52,7 @@ class ALiBi(Position):
         return -distance * self.slopes(distance).view(-1, *[1] * (distance.dim() - 2))
 
 
+@validate_ranges
 class T5Bias(Position):
     """Adds a learned bias for each head and bucket of distances to the score (Raffel et al. 2020, section 2.1).
 
@@ -102,6 +102,7 @@ class T5Bias(Position):
         return support.gather_rows(rows, self.bucket(distinct)[index])
 
 
+@validate_ranges
 class RelativeBias2D(Position):
     """Adds a learned bias for each head and offset on a grid to the score (Liu et al. 2021, eq. 4: B).
 
@@ -116,8 +117,6 @@ class RelativeBias2D(Position):
 
     def __init__(self, *, heads: PositiveInt, grid: tuple[PositiveInt, PositiveInt]) -> None:
         super().__init__()
-        if min(grid) < 1:
-            raise ValueError(f"a grid has 1 row and column or more, got {grid[0]} x {grid[1]}")
         self.grid = grid
         self.table = nn.Parameter(torch.empty(heads, *(2 * side - 1 for side in grid)))
         self.reset_parameters()
@@ -146,6 +145,7 @@ class RelativeBias2D(Position):
         return self.table.flatten(1)[heads, index]
 
 
+@validate_ranges
 class Shaw(Position):
     """q · (k_j + a^K_{j-i}) and sum_j w_ij (v_j + a^V_{j-i}) (Shaw et al. 2018, eq. 3 and 4): learned relative vectors.
 
@@ -162,10 +162,8 @@ class Shaw(Position):
 
     traits = Traits(needs_weights=True)
 
-    def __init__(self, *, dim: PositiveInt, distance: PositiveInt = 16) -> None:
+    def __init__(self, *, dim: PositiveInt, distance: NonNegativeInt = 16) -> None:
         super().__init__()
-        if distance < 0:
-            raise ValueError(f"distance must not be below 0, got {distance}")
         self.distance = distance
         self.keys = nn.Parameter(torch.empty(2 * distance + 1, dim))
         self.values = nn.Parameter(torch.empty(2 * distance + 1, dim))
@@ -196,6 +194,7 @@ class Shaw(Position):
         return support.relative_positions(query, key).clamp(-self.distance, self.distance) + self.distance
 
 
+@validate_ranges
 class TransformerXL(Position):
     """(q + u) · k_j + (q + v) · W R_{i-j}, with R the sinusoid of i - j (Dai et al. 2019, section 3.3, terms a-d).
 

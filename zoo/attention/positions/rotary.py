@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import frequencies
 from zoo.attention.supports.support import Support
-from zoo.types import PositiveFloat, PositiveFraction, PositiveInt
+from zoo.types import PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
 
 
 @runtime_checkable
@@ -29,6 +29,7 @@ class Scaling(Protocol):
     def __call__(self, frequencies: Float[Tensor, " m"]) -> Float[Tensor, " m"]: ...
 
 
+@validate_ranges
 class Rotary(Position):
     """(R_i q) · (R_j k): rotated by their positions, the product depends on i - j (Su et al. 2021, eq. 15 and 34).
 
@@ -58,8 +59,6 @@ class Rotary(Position):
         scaling: Scaling | None = None,
     ) -> None:
         super().__init__()
-        if not 0.0 < fraction <= 1.0:
-            raise ValueError(f"fraction must be above 0 and at most 1, got {fraction}")
         self.turned = int(dim * fraction)
         if self.turned < 2 or self.turned % 2:
             raise ValueError(f"elements are rotated in pairs: dim times fraction must be even, got {self.turned}")
@@ -84,6 +83,7 @@ class Rotary(Position):
         return self.turn(query, support.first_position(query, key))
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Interpolated:
     """Replaces p by p / s, so that positions of a longer input lie between trained ones (Chen et al. 2023, eq. 4).
@@ -94,15 +94,13 @@ class Interpolated:
 
     magnitude: ClassVar[float] = 1.0
 
-    factor: PositiveFloat
-
-    def __post_init__(self) -> None:
-        _check_factor(self.factor)
+    factor: Annotated[float, ">= 1"]
 
     def __call__(self, frequencies: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
         return frequencies / self.factor
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class NTKAware:
     """Replaces base by base s^(d/(d-2)) (Peng et al. 2023, definition 1).
@@ -115,10 +113,7 @@ class NTKAware:
 
     magnitude: ClassVar[float] = 1.0
 
-    factor: PositiveFloat
-
-    def __post_init__(self) -> None:
-        _check_factor(self.factor)
+    factor: Annotated[float, ">= 1"]
 
     def __call__(self, frequencies: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
         pairs = len(frequencies)
@@ -126,6 +121,7 @@ class NTKAware:
         return frequencies * self.factor**-share
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class YaRN:
     """Interpolates each pair by its number of rotations in training (Peng et al. 2023, definition 3 and section 3.4).
@@ -139,15 +135,14 @@ class YaRN:
         slow, fast: Numbers of rotations, the paper's alpha and beta.
     """
 
-    factor: PositiveFloat
-    trained: int
-    slow: float = 1.0
-    fast: float = 32.0
+    factor: Annotated[float, ">= 1"]
+    trained: PositiveInt
+    slow: PositiveFloat = 1.0
+    fast: PositiveFloat = 32.0
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
-        if not 0.0 < self.slow < self.fast:
-            raise ValueError(f"slow must be above 0 and below fast, got {self.slow} and {self.fast}")
+        if not self.slow < self.fast:
+            raise ValueError(f"slow must be below fast, got {self.slow} and {self.fast}")
 
     @property
     def magnitude(self) -> float:
@@ -175,10 +170,3 @@ def _rotate(
         pairs = pairs.contiguous()
     turns = torch.polar(torch.full_like(angles, magnitude), angles)
     return torch.view_as_real(torch.view_as_complex(pairs) * turns)
-
-
-def _check_factor(factor: float) -> None:
-    if not factor >= 1.0:
-        raise ValueError(
-            f"factor is the length of the input divided by the length in training, at least 1, got {factor}"
-        )

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 RowWeigher = Callable[[slice, DenseSupport], Tensor]
 """Computes the weights (b,h,q,k) of some queries from their slice and their support."""
@@ -54,17 +55,18 @@ class Reduction(Protocol):
         ...
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Rows:
     """Keeps the rows of the queries from `start` to `stop - 1` unchanged."""
 
-    start: int
-    stop: int
+    start: NonNegativeInt
+    stop: PositiveInt
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "key")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start < self.stop:
-            raise ValueError(f"rows need 0 <= start < stop, got {self.start}:{self.stop}")
+        if not self.start < self.stop:
+            raise ValueError(f"rows need start < stop, got {self.start}:{self.stop}")
 
     def rows(self, queries: int) -> slice:
         if self.stop > queries:
@@ -75,6 +77,7 @@ class Rows:
         return _concatenate(((start, (weights,)) for start, weights in blocks), self.stop - self.start)
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Pooled:
     """Pools a map to `size` x `size` cells.
@@ -83,12 +86,8 @@ class Pooled:
     Position i of n is in cell floor(i size / n); if n is below `size`, each position has its own cell.
     """
 
-    size: int
+    size: PositiveInt
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query_cell", "key_cell")
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"the size of a pooled map is at least 1, got {self.size}")
 
     def rows(self, queries: int) -> slice:
         return slice(0, queries)
@@ -109,16 +108,13 @@ class Pooled:
         return torch.arange(length, device=device) * min(self.size, length) // max(length, 1)
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class TopK:
     """Keeps the `k` largest weights of each query in descending order, or all if there are fewer keys."""
 
-    k: int
+    k: PositiveInt
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "rank")
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"the number of top keys is at least 1, got {self.k}")
 
     def rows(self, queries: int) -> slice:
         return slice(0, queries)

@@ -13,9 +13,10 @@ from torch.nn import functional as F
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.mechanism import Score
 from zoo.attention.supports.support import Support
-from zoo.types import PositiveFloat, PositiveInt
+from zoo.types import PositiveFloat, PositiveInt, validate_ranges
 
 
+@validate_ranges
 class ActivationUnit(Score):
     """MLP([q, k, q - k, q * k]) (Zhou et al. 2018, figure 2 and eq. 3).
 
@@ -62,6 +63,7 @@ class ActivationUnit(Score):
         return self.rest(hidden.flatten(0, -2)).view(hidden.shape[:-1])  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class Dice(nn.Module):
     """p(s) s + (1 - p(s)) alpha s, p(s) = sigmoid((s - E[s]) / sqrt(Var[s] + eps)) (Zhou et al. 2018, section 5.2).
 

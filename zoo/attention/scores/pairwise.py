@@ -42,7 +42,7 @@ from zoo.attention.mechanism import PreparedKeys, Score, Traits, Use, check_widt
 from zoo.attention.supports.blocks import BlockSupport
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
-from zoo.types import NonNegativeFloat, PositiveFloat, PositiveInt
+from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, validate_ranges
 
 _LARGEST_SCALE = 100.0
 _SHORTEST = 1e-6
@@ -86,6 +86,7 @@ class ScaledDot(Dot):
         return 1.0 / math.sqrt(width)
 
 
+@validate_ranges
 class Additive(Score):
     """v · tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2; q = W s and k = U h are the caller's projections).
 
@@ -117,6 +118,7 @@ class Additive(Score):
         return support.dot_parameter(hidden, self.vector)
 
 
+@validate_ranges
 class NormalizedAdditive(Additive):
     """g v/|v| · tanh(q + k + b): additive scores between -g sqrt(d) and g sqrt(d) (Raffel et al. 2017, section 2.4).
 
@@ -133,8 +135,6 @@ class NormalizedAdditive(Additive):
 
     def __init__(self, *, dim: PositiveInt, heads: PositiveInt, gain: PositiveFloat | None = None) -> None:
         super().__init__(dim=dim, heads=heads)
-        if gain is not None and not 0.0 < gain < math.inf:
-            raise ValueError(f"gain must be above 0, or None, got {gain}")
         self.gain = nn.Parameter(torch.full((heads,), dim**-0.5 if gain is None else float(gain)))
         self.bias = nn.Parameter(torch.zeros(heads, dim))
 
@@ -150,6 +150,7 @@ class NormalizedAdditive(Additive):
         return support.dot_parameter(hidden, (self.gain.unsqueeze(-1) * _normalize(self.vector)).to(hidden.dtype))
 
 
+@validate_ranges
 class General(Dot):
     """q · W k (Luong et al. 2015, section 3.1, general), with W for each head; W k is computed once per sequence.
 
@@ -176,6 +177,7 @@ class General(Dot):
         return PreparedKeys(_apply_to_finite(lambda each: _map_heads(each, self.weight), key))
 
 
+@validate_ranges
 class Concat(Score):
     """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat), as W_q q + W_k k, with W_k k once per sequence.
 
@@ -213,6 +215,7 @@ class Concat(Score):
         return support.dot_parameter(hidden, self.vector)
 
 
+@validate_ranges
 class Cosine(Dot):
     """cos(q, k) / T, with a temperature T for each head (Liu et al. 2022, Swin Transformer V2, section 3.2).
 
@@ -246,6 +249,7 @@ class Cosine(Dot):
         return (_normalize(query) * scale.view(-1, *[1] * (query.dim() - 2))).to(query.dtype)
 
 
+@validate_ranges
 class PositionAware(Score):
     """v · tanh(q + k + p), where p is learned for each distance from the query to the key.
 
@@ -268,10 +272,8 @@ class PositionAware(Score):
         },
     )
 
-    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, reach: PositiveInt = 32) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, reach: NonNegativeInt = 32) -> None:
         super().__init__()
-        if reach < 0:
-            raise ValueError(f"reach is a distance, 0 or more, got {reach}")
         self.reach = reach
         self.position = nn.Parameter(torch.empty(heads, 2 * reach + 1, dim))
         self.vector = nn.Parameter(torch.empty(heads, dim))
@@ -296,6 +298,7 @@ class PositionAware(Score):
         return support.dot_parameter(hidden, self.vector)
 
 
+@validate_ranges
 class GAT(Score):
     """LeakyReLU(a_q · q + a_k · k) (Velickovic et al. 2018, eq. 3, with a split into its two halves).
 
@@ -333,6 +336,7 @@ class GAT(Score):
         return F.leaky_relu(support.gather_queries(from_query) + from_key, self.slope)
 
 
+@validate_ranges
 class GATv2(Score):
     """a · LeakyReLU(q + k) (Brody et al. 2022, eq. 7): the ranking of the keys may depend on the query.
 

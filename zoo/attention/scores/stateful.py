@@ -6,9 +6,8 @@ returned. If a call has several queries, `Attention` computes them one after the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,11 +22,12 @@ from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, check_widths
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
-from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveInt
+from zoo.types import NonNegativeInt, PositiveFloat, PositiveInt, validate_ranges
 
 _LEAST_FERTILITY = 1e-3
 
 
+@validate_ranges
 class LocationAware(Score):
     """v · tanh(q + k + U f + b), with f = F * the previous weights (Chorowski et al. 2015, eq. 8-9).
 
@@ -62,12 +62,8 @@ class LocationAware(Score):
         ahead: PositiveInt | None = None,
     ) -> None:
         super().__init__()
-        if filters < 1:
-            raise ValueError(f"filters must be 1 or more, got {filters}")
-        if kernel_size < 1 or kernel_size % 2 == 0:
+        if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, so that a filter has a middle, got {kernel_size}")
-        if (behind is not None and behind < 0) or (ahead is not None and ahead < 1):
-            raise ValueError(f"behind must be 0 or more and ahead 1 or more, or None, got {behind} and {ahead}")
         self.behind, self.ahead = behind, ahead
         self.filters = nn.Parameter(torch.empty(heads, filters, kernel_size))
         self.from_filters = nn.Parameter(torch.empty(heads, filters, dim))
@@ -147,6 +143,7 @@ class LocationAware(Score):
         return seen.view(batch, queries, heads, filters, keys).transpose(1, 2)
 
 
+@validate_ranges
 class CoverageAware(Score):
     """v · tanh(q + k + V c), where c is the total weight of the key so far (Tu et al. 2016, section 3.1; eq. 8-9).
 
@@ -164,10 +161,8 @@ class CoverageAware(Score):
 
     traits = Traits(layouts=(DenseSupport,), stateful=True, parallel=False)
 
-    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, fertility: NonNegativeFloat | None = None) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, fertility: PositiveFloat | None = None) -> None:
         super().__init__()
-        if fertility is not None and not 0.0 < fertility < math.inf:
-            raise ValueError(f"fertility must be above 0, or None, got {fertility}")
         self.fertility = fertility
         self.vector = nn.Parameter(torch.empty(heads, dim))
         self.from_coverage = nn.Parameter(torch.empty(heads, dim))
@@ -218,6 +213,7 @@ def _require_state(score: Score, query: Tensor, key: Tensor, state: AttentionSta
     return state
 
 
+@validate_ranges
 class ScorePair(Score):
     """Two scores for each pair, (2,...), as `MonotonicChunkwise` needs them (Chiu & Raffel 2018, section 2.3).
 
@@ -233,11 +229,14 @@ class ScorePair(Score):
     """
 
     def __init__(
-        self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: PositiveInt, heads: PositiveInt
+        self,
+        *,
+        monotonic: Callable[..., Any],
+        chunk: Callable[..., Any],
+        dim: Annotated[int, ">= 2"],
+        heads: PositiveInt,
     ) -> None:
         super().__init__()
-        if dim < 2:
-            raise ValueError(f"two scores need queries and keys of two numbers or more, got dim={dim}")
         self.widths = [dim // 2, dim - dim // 2]
         self.monotonic: Score = make_sized(monotonic, {"dim": self.widths[0], "heads": heads})
         self.chunk: Score = make_sized(chunk, {"dim": self.widths[1], "heads": heads})

@@ -21,7 +21,7 @@ from zoo.attention.supports.support import (
     mask_of_example,
     mask_of_heads,
 )
-from zoo.types import NonNegativeInt, PositiveInt
+from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +157,7 @@ class LocalSupport(Support):
         return replace(self, centre=change(self.centre), key_at=change(self.key_at), permitted=change(self.permitted))
 
 
+@validate_ranges
 class LocalM(Restriction):
     """Attends to the keys around p_t = t: assumes a monotonic alignment (Luong et al. 2015, section 3.2, local-m).
 
@@ -172,8 +173,6 @@ class LocalM(Restriction):
 
     def __init__(self, *, radius: NonNegativeInt = 10) -> None:
         super().__init__()
-        if radius < 0:
-            raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
         self.radius = radius
 
     def forward(
@@ -188,6 +187,7 @@ class LocalM(Restriction):
         return f"radius={self.radius}"
 
 
+@validate_ranges
 class LocalP(Restriction):
     """Attends to the keys around p_t = S sigmoid(v · tanh(W q_t)), S the source length (Luong et al. 2015, local-p).
 
@@ -210,10 +210,8 @@ class LocalP(Restriction):
         },
     )
 
-    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, radius: NonNegativeInt = 10) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, radius: PositiveInt = 10) -> None:
         super().__init__()
-        if radius < 1:
-            raise ValueError(f"radius is a number of keys on each side, 1 or more, got {radius}")
         self.radius = radius
         self.weight = nn.Parameter(torch.empty(heads, dim, dim))
         self.vector = nn.Parameter(torch.empty(heads, dim))

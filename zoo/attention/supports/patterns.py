@@ -19,13 +19,14 @@ from zoo.attention.supports.blocks import BlockSet, BlockStructure, BlockSupport
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.partition import Partition, Permutation
 from zoo.attention.supports.random_blocks import NO_LINK, draw_links
-from zoo.types import NonNegativeInt, PositiveInt, Seed
+from zoo.types import NonNegativeInt, PositiveInt, Seed, validate_ranges
 
 _LAYOUTS = 16
 _OF_ONE_SEQUENCE = "depends on the positions of queries and keys, which are those of one sequence"
 _WHOLE = "needs the whole sequence at once and cannot continue it step by step"
 
 
+@validate_ranges
 class SlidingWindow(Restriction):
     """Position i attends to i - rg, ..., i - g, i, i + g, ..., i + rg (Beltagy et al. 2020, section 3.1).
 
@@ -50,12 +51,6 @@ class SlidingWindow(Restriction):
 
     def __init__(self, *, radius: NonNegativeInt, dilation: PositiveInt = 1, global_tokens: NonNegativeInt = 0) -> None:
         super().__init__()
-        if radius < 0:
-            raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
-        if dilation < 1:
-            raise ValueError(f"dilation is a distance, 1 or more, got {dilation}")
-        if global_tokens < 0:
-            raise ValueError(f"global_tokens is a number of tokens, 0 or more, got {global_tokens}")
         self.radius, self.dilation, self.global_tokens = radius, dilation, global_tokens
 
     def forward(
@@ -72,6 +67,7 @@ class SlidingWindow(Restriction):
         return f"radius={self.radius}, dilation={self.dilation}, global_tokens={self.global_tokens}"
 
 
+@validate_ranges
 class BigBird(Restriction):
     """Blocks attend to neighbouring, global and random blocks (Zaheer et al. 2020, section 2, appendix D).
 
@@ -107,15 +103,9 @@ class BigBird(Restriction):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        if block < 1:
-            raise ValueError(f"a block has 1 token or more, got block={block}")
-        if window_blocks < 1 or window_blocks % 2 == 0:
+        if window_blocks % 2 == 0:
             raise ValueError(
                 f"window_blocks must be odd, so that a block is in the middle of its own, got {window_blocks}"
-            )
-        if min(global_blocks, random_blocks) < 0:
-            raise ValueError(
-                f"global_blocks and random_blocks must be 0 or more, got {global_blocks} and {random_blocks}"
             )
         self.block, self.global_blocks, self.window_blocks = block, global_blocks, window_blocks
         self.random_blocks, self.seed = random_blocks, seed
@@ -133,6 +123,7 @@ class BigBird(Restriction):
         return f"block={self.block}, {kinds}, random_blocks={self.random_blocks}, seed={self.seed}"
 
 
+@validate_ranges
 class ShiftedWindows(Restriction):
     """Positions of a grid attend to the positions of their window (Liu et al. 2021, section 3.2).
 
@@ -166,9 +157,7 @@ class ShiftedWindows(Restriction):
         width: PositiveInt | None = None,
     ) -> None:
         super().__init__()
-        if window < 1:
-            raise ValueError(f"window is the side of a square, 1 or more, got {window}")
-        if not 0 <= shift < window:
+        if not shift < window:
             raise ValueError(f"shift must be from 0 to window - 1 = {window - 1}, got {shift}")
         if (height is None) != (width is None):
             raise ValueError(f"height and width go together, got height={height} and width={width}")

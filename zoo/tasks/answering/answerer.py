@@ -16,24 +16,24 @@ from torchmetrics import Metric
 
 from zoo import distributed
 from zoo.attention import AttentionMap
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.data.answer_set import COLUMNS
 from zoo.tasks.answering.looking import MapLevel, explained, gold_of, level_of, looked, pointed
-from zoo.tasks.answering.maps.map_source import AnswerMaps
 from zoo.tasks.answering.nets.coattention import Level
 from zoo.tasks.answering.spans import best_spans, span_losses
 from zoo.tasks.baselines import HELD_OUT, Baseline, predict_majority
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.text.metrics.squad import normalize_answer, word_f1
-from zoo.types import PositiveFloat, PositiveInt, Probability
+from zoo.types import PositiveFloat, PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.answering.data.answer_data import AnswerData
     from zoo.tasks.answering.data.answer_set import About
     from zoo.tasks.answering.data.entries import Content
+    from zoo.tasks.answering.maps.map_source import AnswerMaps
 
 
 class Answerer(Task):
@@ -202,6 +202,8 @@ class Answerer(Task):
         return said
 
     def maps(self, data: AnswerData, options: MapOptions) -> AnswerMaps:
+        from zoo.tasks.answering.maps.map_source import AnswerMaps
+
         return AnswerMaps(self, data, options)
 
     def invariants(self, batch: Questions) -> Sequence[Invariance]:
@@ -245,6 +247,7 @@ class Answerer(Task):
         return batch.answers >= 0
 
 
+@validate_ranges
 class Chooser(Answerer):
     """Cross-entropy of the answers of a set.
 
@@ -297,6 +300,7 @@ class Chooser(Answerer):
         }
 
 
+@validate_ranges
 class PictureAnswerer(Chooser):
     """Answers questions about pictures; the loss is cross-entropy.
 
@@ -327,6 +331,7 @@ class PictureAnswerer(Chooser):
         self.level = level_of(made, explain)
 
 
+@validate_ranges
 class HypothesisJudge(Chooser):
     """Says whether a hypothesis follows from a premise; the loss is cross-entropy.
 
@@ -356,6 +361,7 @@ class HypothesisJudge(Chooser):
         super().__init__(net=made, about="premise", optimisation=optimisation, **how)
 
 
+@validate_ranges
 class SpanReader(Answerer):
     """Cross-entropy of the first and the last token of answers; exact match and F1 of the most probable spans.
 

@@ -15,11 +15,9 @@ from zoo import distributed
 from zoo.attention import sites
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.captioning.answers import Captions
 from zoo.tasks.captioning.figures import Figures
-from zoo.tasks.captioning.maps.map_source import CaptionMaps
 from zoo.tasks.captioning.self_critical import SelfCritical
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Published
@@ -33,15 +31,18 @@ from zoo.tasks.pictures.backbone_encoder import BackboneEncoder
 from zoo.tasks.vision.nets.efficientnet_lite import published_lite0
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.text import BLEU
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.captioning.data.caption_data import CaptionData
+    from zoo.tasks.captioning.maps.map_source import CaptionMaps
 
 DEFAULT_LONGEST = Longest(factor=0.0, constant=30)
 """The length of a caption does not depend on the size of its picture."""
 
 
+@validate_ranges
 class Captioner(WritingTask):
     """Cross-entropy of the tokens of given captions; BLEU of those that the model writes on its own.
 
@@ -127,6 +128,8 @@ class Captioner(WritingTask):
         return super().configure_optimizers()
 
     def maps(self, data: CaptionData, options: MapOptions) -> CaptionMaps:
+        from zoo.tasks.captioning.maps.map_source import CaptionMaps
+
         return CaptionMaps(self, data, options)
 
     predict_options = (

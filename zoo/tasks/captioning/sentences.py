@@ -17,21 +17,22 @@ from jaxtyping import Float
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.pictures.scenes import Box, Thing, plant_scenes, relation
-from zoo.types import PositiveInt, Seed
+from zoo.tasks.pictures.scenes import Box, Noise, Side, Thing, plant_scenes, relation
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 Word = tuple[str, Box | None]
 """A word, and the place that it speaks of."""
 
 
+@validate_ranges
 def plant(
     *,
     pictures: PositiveInt = 16000,
     held_out: PositiveInt = 500,
     least: Annotated[int, ">= 1", "<= 6"] = 1,
     most: Annotated[int, ">= 1", "<= 6"] = 4,
-    side: Annotated[int, ">= 32", "<= 256"] = 48,
-    noise: Annotated[int, ">= 0", "<= 255"] = 16,
+    side: Side = 48,
+    noise: Noise = 16,
     seed: Seed = 0,
 ) -> CaptionSet:
     """Generates pictures and their captions; the same arguments give the same pictures.

@@ -23,7 +23,6 @@ from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.attention.factories import make_sized
 from zoo.errors import ConfigError, did_you_mean
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.calibration import CalibrationError
@@ -32,7 +31,6 @@ from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.documents.answers import answers
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.labels import LabelSet
-from zoo.tasks.documents.maps.map_source import DocumentMaps
 from zoo.tasks.documents.maps.scored import (
     distance,
     has_label,
@@ -48,12 +46,15 @@ from zoo.tasks.documents.own_texts import AUTO, choose_vectors
 from zoo.tasks.documents.tfidf import compare_documents
 from zoo.tasks.documents.weights import looked_at
 from zoo.tasks.initial_vectors import initialise_vectors
-from zoo.types import NonNegativeInt, PositiveFloat, PositiveInt, Probability
+from zoo.types import NonNegativeInt, PositiveFloat, PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.documents.data.document_data import DocumentData
+    from zoo.tasks.documents.maps.map_source import DocumentMaps
 
 
+@validate_ranges
 class DocumentClassifier(Task):
     """Classifies documents. The loss is cross-entropy, or binary cross-entropy per label if documents can have several.
 
@@ -224,6 +225,8 @@ class DocumentClassifier(Task):
         return scored_map(weights, batch)
 
     def maps(self, data: DocumentData, options: MapOptions) -> DocumentMaps:
+        from zoo.tasks.documents.maps.map_source import DocumentMaps
+
         return DocumentMaps(self, data, options)
 
     predict_options = (CommandOption(name="explain", kind=None, help="the sentences and words that weighed most"),)

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Int
 
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import split_stratified
-from zoo.types import Fraction, PositiveInt, Seed
+from zoo.types import Fraction, PositiveInt, Seed, validate_ranges
 
 ASPECTS = ("food", "service", "room", "price", "view", "staff", "music", "parking", "garden", "breakfast")
 """Subjects of opinions; the opinion on the first determines the class."""
@@ -68,6 +68,7 @@ class Reviews:
     splits: Int[np.ndarray, " b"]
 
 
+@validate_ranges
 def plant(
     *,
     reviews: Annotated[int, ">= 4"] = 800,

@@ -13,9 +13,10 @@ from zoo.attention import Attention
 from zoo.attention.kernels.linear import Linear
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class RecurrentWriter(GeneratingNet):
     """An encoder reads the source, a decoder with attention writes the text, and a linear layer chooses its tokens.
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from zoo import distributed
 from zoo.attention import AttentionMap, EntropyPenalty, log_probability
-from zoo.types import NonNegativeFloat, Probability
+from zoo.types import NonNegativeFloat, Probability, validate_ranges
 
 
+@validate_ranges
 class Reward(nn.Module):
     """sum_t lambda_r (R_t - b_t) log p(s_t) + lambda_e H(p_t), which training maximises (Xu et al. 2015, section 4.1).
 

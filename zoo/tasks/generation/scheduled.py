@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.types import Fraction, PositiveInt
+from zoo.types import Fraction, PositiveInt, validate_ranges
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class ScheduledSampling:
     """The probability 1 - epsilon_i that a decoder reads a token of its own, which grows linearly (section 2.4).

@@ -33,11 +33,12 @@ from zoo.tasks.generation.scores import corpus_score
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.generation.writing import Longest, Writing
 from zoo.text import Score
-from zoo.types import Probability
+from zoo.types import Probability, validate_ranges
 
 DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), Longest()
 
 
+@validate_ranges
 class WritingTask(Task):
     """Cross-entropy of given texts; in validation and tests, scores of those that the model writes on its own.
 

@@ -29,13 +29,14 @@ from zoo.attention import (
     self_attention,
 )
 from zoo.attention.mechanism import Use, check
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 Norm = Literal["pre", "post"]
 SelfAttend = Callable[[int, int], Attention] | MixerFactory
 _RESIDUALS: dict[str, type[PreNorm] | type[PostNorm]] = {"pre": PreNorm, "post": PostNorm}
 
 
+@validate_ranges
 class TransformerEncoder(nn.Module):
     """Blocks of self-attention and a feed-forward network, and after pre-norm blocks a norm.
 
@@ -63,7 +64,7 @@ class TransformerEncoder(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        _check(norm, dim=dim, layers=layers, heads=heads, hidden=hidden)
+        _check(norm)
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 dim=dim,
@@ -102,6 +103,7 @@ class Written:
         return Written(tuple(state.select(sentences) for state in self.blocks))
 
 
+@validate_ranges
 class TransformerDecoder(nn.Module):
     """Blocks of causal self-attention, attention to a source, and a feed-forward network.
 
@@ -135,9 +137,9 @@ class TransformerDecoder(nn.Module):
         align: PositiveInt | None = None,
     ) -> None:
         super().__init__()
-        _check(norm, dim=dim, layers=layers, heads=heads, hidden=hidden)
+        _check(norm)
         aligned = layers if align is None else align
-        if not 1 <= aligned <= layers:
+        if not aligned <= layers:
             raise ValueError(f"align is the number of one of the decoder's {layers} layers, from 1, got {align}")
         self.blocks = nn.ModuleList(
             DecoderBlock(
@@ -226,9 +228,6 @@ def _placed(
     return partial(relative, causal=True) if causal and "causal" in inspect.signature(relative).parameters else relative
 
 
-def _check(norm: str, **sizes: int) -> None:
+def _check(norm: str) -> None:
     if norm not in _RESIDUALS:
         raise ValueError(f"norm is 'pre' or 'post', got {norm!r}")
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be 1 or more, got {size}")

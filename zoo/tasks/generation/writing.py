@@ -16,8 +16,10 @@ from zoo.decoding.decoder import Decoder
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.tasks.generation.language import BEGIN, END, PAD
+from zoo.types import validate_ranges
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Longest:
     """The largest number of tokens of a text, its end included: factor times the length of its source, plus constant.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,12 +20,12 @@ from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
 from zoo.tasks.datasets import dataset
 from zoo.tasks.graph.batch import Nodes, as_batch
-from zoo.tasks.graph.citations import read_planetoid
-from zoo.tasks.graph.files import read_graph
 from zoo.tasks.graph.graph import NONE, SPLITS, Graph, row_normalised
 from zoo.tasks.graph.planted import plant
-from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
-from zoo.types import Seed
+from zoo.types import Seed, validate_ranges
+
+if TYPE_CHECKING:
+    from zoo.tasks.summary import Summary
 
 _SMALL = 100_000
 
@@ -89,6 +89,8 @@ class GraphData(TaskData):
         return len(self._nodes("train"))
 
     def summary(self) -> Summary:
+        from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
+
         graph = self.graph
         splits, incoming = graph.split.numpy(), torch.bincount(graph.edges[1], minlength=len(graph.ids)).numpy()
         return Summary(
@@ -117,6 +119,8 @@ class GraphData(TaskData):
         (path,) = paths
         if not path.is_dir():
             raise DataError(f"{path}: give the folder that holds nodes.csv and edges.csv")
+        from zoo.tasks.graph.files import read_graph
+
         read = partial(
             read_graph,
             path / "nodes.csv",
@@ -168,10 +172,13 @@ def planted_graph(generate: Callable[[], Graph]) -> GraphSource:
 @dataset(GraphData)
 def planetoid(*, name: str, root: str, cache: str | None = None) -> GraphSource:
     """Cora, Citeseer or Pubmed with the public split."""
+    from zoo.tasks.graph.citations import read_planetoid
+
     return GraphSource(lambda **_: read_planetoid(root, name, cache=cache))
 
 
 @dataset(GraphData)
+@validate_ranges
 def graph_files(
     *,
     nodes: str,
@@ -183,6 +190,8 @@ def graph_files(
     split_seed: Seed = 0,
 ) -> GraphSource:
     """The user's own graph, in two files; data/README.md describes their format."""
+    from zoo.tasks.graph.files import read_graph
+
     read = partial(
         read_graph, nodes, edges, directed=directed, on_bad_row=on_bad_row, encoding=encoding, split_seed=split_seed
     )

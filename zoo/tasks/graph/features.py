@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention import SparsePattern, dropout
+from zoo.attention import SparsePattern
+from zoo.attention.dropout import dropout
 from zoo.attention.kernels import sparse
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.maps import draw, words
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

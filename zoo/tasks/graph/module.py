@@ -18,7 +18,6 @@ from zoo import distributed
 from zoo.attention import AttentionMap, record, sites
 from zoo.attention.recording.recorder import Recording
 from zoo.maps.score import edge_auc
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline, fit_logistic_regression, predict_majority, to_array
 from zoo.tasks.contract import Invariance, Task
@@ -26,14 +25,16 @@ from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.features import negated
 from zoo.tasks.graph.field import Field, receptive_field
 from zoo.tasks.graph.graph import SPLITS
-from zoo.tasks.graph.map_source import GraphMaps
 from zoo.tasks.graph.net import GraphAttentionNet
-from zoo.types import AnyInt, PositiveInt
+from zoo.types import AnyInt, PositiveInt, validate_ranges
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.graph.data import GraphData
+    from zoo.tasks.graph.map_source import GraphMaps
 
 
+@validate_ranges
 class NodeClassifier(Task):
     """Cross-entropy over the labelled nodes of a split; accuracy and macro F1.
 
@@ -125,6 +126,8 @@ class NodeClassifier(Task):
         return found.mean_heads()
 
     def maps(self, data: GraphData, options: MapOptions) -> GraphMaps:
+        from zoo.tasks.graph.map_source import GraphMaps
+
         return GraphMaps(self, data, options)
 
     def truth(self, batch: Data, explained: AttentionMap | None = None) -> float | None:

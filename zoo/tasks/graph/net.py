@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import Attention, EdgeSupport, dropout
+from zoo.attention import Attention, EdgeSupport
+from zoo.attention.dropout import dropout
 from zoo.attention.initialization import glorot_
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.field import Field, Hop, full_field
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
 class _ELU(torch.autograd.Function):
@@ -34,6 +35,7 @@ def elu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return _ELU.apply(x) if x.device.type == "cpu" else nn.functional.elu(x)
 
 
+@validate_ranges
 class Projection(nn.Module):
     """Projects the features of each node for every head: x W, with W (features, heads, dim)."""
 
@@ -62,6 +64,7 @@ class Projection(nn.Module):
         return projected if self.bias is None else projected + self.bias
 
 
+@validate_ranges
 class GraphAttention(nn.Module):
     """A layer h_i' = sum_j alpha_ij W h_j for each head (GAT, eq. 4), heads concatenated or averaged (eqs. 5, 6).
 
@@ -131,6 +134,7 @@ class GraphAttention(nn.Module):
         return dropout(x, self.dropout, training=True)
 
 
+@validate_ranges
 class GraphAttentionNet(nn.Module):
     """Layers of graph attention with ELU between them; the last gives the logits (GAT, section 3.3).
 
@@ -161,8 +165,6 @@ class GraphAttentionNet(nn.Module):
         drop_by_head: bool = False,
     ) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"layers must be at least 1, got {layers}")
         widths = [features] + [heads * dim if merge == "concat" else dim] * (layers - 1)
         last = layers - 1
         self.layers = nn.ModuleList(

@@ -16,7 +16,7 @@ The class that a node shows is independent of its own label.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -25,16 +25,17 @@ from jaxtyping import Int
 from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.graph.graph import TEST, TRAIN, VAL, Graph
-from zoo.types import Fraction, NonNegativeInt, PositiveInt, Seed
+from zoo.types import Fraction, NonNegativeInt, PositiveInt, Seed, validate_ranges
 
 Cue = Literal["static", "dynamic"]
 
 
+@validate_ranges
 def plant(
     *,
     nodes: PositiveInt = 3000,
-    classes: PositiveInt = 5,
-    tags: PositiveInt = 8,
+    classes: Annotated[int, ">= 2"] = 5,
+    tags: Annotated[int, ">= 2"] = 8,
     trusted: PositiveInt = 3,
     distractors: NonNegativeInt = 6,
     width: PositiveInt = 32,
@@ -139,8 +140,6 @@ def _check(
 ) -> None:
     if cue not in ("static", "dynamic"):
         raise ConfigError(f"cue={cue!r} is not known: it is 'static' or 'dynamic'.")
-    if min(classes, tags) < 2 or trusted < 1 or distractors < 0:
-        raise ConfigError("A planted graph needs at least 2 classes, 2 tags, 1 trusted neighbour and 0 distractors.")
     if width < blocks:
         raise ConfigError(f"width={width} is too small: classes and tags take {blocks} features.")
     check_numbers(nodes * (width + classes + 2 * tags + 3 * (trusted + distractors)) + width * width, "these options")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.attention.recording.attention_map import AttentionMap
 from zoo.maps import diagnose, frames
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.labelling import Heads, labelled, mean_of_heads
 from zoo.plurals import count_noun
 

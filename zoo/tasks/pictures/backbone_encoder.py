@@ -15,9 +15,10 @@ from zoo.errors import did_you_mean
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision.nets.picture_net import PictureNet
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class BackboneEncoder(PictureEncoder):
     """The last feature map of a classifier, frozen or trained from a given stage on; a layer of its own behind it.
 

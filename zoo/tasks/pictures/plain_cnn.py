@@ -15,9 +15,10 @@ from zoo.attention import Sinusoidal2D
 from zoo.attention.factories import make_sized
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
-from zoo.types import NonNegativeInt, PositiveInt
+from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 
+@validate_ranges
 class PlainCNN(PictureEncoder):
     """Convolutions with strides and ReLU, a layer and a norm for each cell, and its position.
 

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, UInt8
 
 from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
+from zoo.types import Seed, validate_ranges
 
 COLOURS = {
     "red": (214, 48, 40),
@@ -33,9 +34,10 @@ Size = Literal["small", "large"]
 SIZES: dict[Size, int] = {"small": 7, "large": 13}
 """Height and width of a thing in pixels."""
 Relation = Literal["left of", "right of", "above", "below"]
-
-SMALLEST, LARGEST = 32, 256
-"""Sides of a picture."""
+Side = Annotated[int, ">= 32", "<= 256"]
+"""Height and width of a picture."""
+Noise = Annotated[int, ">= 0", "<= 255"]
+"""Largest change of a pixel, of 255."""
 MOST = 6
 """The most things in a picture."""
 _GAP, _APART = 2, 3
@@ -109,8 +111,9 @@ class Kinds:
 _ALL = Kinds()
 
 
+@validate_ranges
 def draw_scenes(
-    counts: Sequence[int], *, side: int = 48, noise: int = 16, kinds: Kinds = _ALL, seed: int = 0
+    counts: Sequence[int], *, side: Side = 48, noise: Noise = 16, kinds: Kinds = _ALL, seed: Seed = 0
 ) -> Scenes:
     """Draws pictures; the same arguments give the same pictures.
 
@@ -121,7 +124,7 @@ def draw_scenes(
         kinds: What things there are.
         seed: Seed of all random numbers.
     """
-    check_scenes(side=side, most=max(counts, default=1), noise=noise, kinds=kinds)
+    check_scenes(side=side, most=max(counts, default=1), kinds=kinds)
     draw, grain = random.Random(seed), np.random.default_rng(seed)
     things = [_things(draw, count, side, kinds) for count in counts]
     pixels = np.empty((len(things), 3, side, side), dtype=np.uint8)
@@ -138,7 +141,7 @@ def plant_scenes(
     Returns:
         The pictures, and the generator that drew how many things each has, for what is said or asked about them.
     """
-    check_scenes(side=side, most=most, noise=noise, kinds=kinds)
+    check_scenes(side=side, most=most, kinds=kinds)
     if least > most:
         raise ConfigError(f"data.least={least} is more than data.most={most}.")
     total = pictures + 2 * held_out
@@ -156,10 +159,8 @@ def relation(one: Thing, other: Thing) -> Relation:
     return "above" if down < other_down else "below"
 
 
-def check_scenes(*, side: int, most: int, noise: int, kinds: Kinds = _ALL) -> None:
+def check_scenes(*, side: int, most: int, kinds: Kinds = _ALL) -> None:
     """Refuses options of pictures that cannot be drawn."""
-    if not SMALLEST <= side <= LARGEST:
-        raise ConfigError(f"data.side={side}: write a whole number from {SMALLEST} to {LARGEST}.")
     fits = 2 if side < 48 else MOST if "small" in kinds.sizes or side >= 64 else 4  # more seldom find a place
     if not 1 <= most <= fits:
         raise ConfigError(f"data.most={most}: write a whole number from 1 to {fits} for pictures of {side} pixels.")
@@ -169,8 +170,6 @@ def check_scenes(*, side: int, most: int, noise: int, kinds: Kinds = _ALL) -> No
             f"data.most={most}: {colours} colours and {shapes} shapes make {colours * shapes} things that differ; "
             "write more of them."
         )
-    if not 0 <= noise <= 255:
-        raise ConfigError(f"data.noise={noise}: write a whole number from 0 to 255.")
 
 
 def _things(draw: random.Random, count: int, side: int, kinds: Kinds) -> tuple[Thing, ...]:

@@ -18,7 +18,6 @@ from torchmetrics.classification import BinaryAUROC
 from zoo import distributed
 from zoo.attention import record
 from zoo.attention.recording.recorder import Recording
-from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Invariance
 from zoo.tasks.recommendation.answers import recommended
@@ -29,9 +28,10 @@ from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.tasks.recommendation.recommender import Recommender
 from zoo.tasks.recommendation.sampling import Unseen
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class CandidateRanker(Recommender):
     """Learns to tell chosen items from sampled ones, each with the history before the choice.
 
@@ -66,10 +66,6 @@ class CandidateRanker(Recommender):
         targets: PositiveInt | None = 16,
         negatives: PositiveInt = 4,
     ) -> None:
-        if targets is not None and targets < 1:
-            raise ConfigError(f"model.targets={targets}: write 1 or more, or null for all")
-        if negatives < 1:
-            raise ConfigError(f"model.negatives={negatives}: write 1 or more")
         super().__init__(optimisation=optimisation, items=items, protocol=protocol, explain=0)
         self.net = net(items=items)
         self.targets = targets

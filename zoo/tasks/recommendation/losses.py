@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.sampling import Distribution, Shape, Unseen
-from zoo.types import Fraction, PositiveInt
+from zoo.types import Fraction, PositiveInt, validate_ranges
 
 _PRODUCT = 64
 """Number of items for each negative up to which scoring the whole catalogue is cheaper than gathering vectors."""
@@ -41,6 +41,7 @@ class Loss(Protocol):
     ) -> Float[Tensor, ""]: ...
 
 
+@validate_ranges
 class BCE(nn.Module):
     """Binary cross-entropy of the target and of sampled negatives (Kang & McAuley 2018, eq. 6).
 
@@ -54,7 +55,6 @@ class BCE(nn.Module):
 
     def __init__(self, *, negatives: PositiveInt = 1, shared: bool = False) -> None:
         super().__init__()
-        _refuse_negatives(negatives)
         self.negatives = negatives
         self.shared = shared
 
@@ -71,6 +71,7 @@ class BCE(nn.Module):
         return positive + negative
 
 
+@validate_ranges
 class GeneralisedBCE(nn.Module):
     """gBCE: binary cross-entropy, the target's probability to the power of beta (Petrov & Macdonald 2023, eq. 12-15).
 
@@ -86,9 +87,6 @@ class GeneralisedBCE(nn.Module):
 
     def __init__(self, *, negatives: PositiveInt = 256, t: Fraction = 0.75, shared: bool = False) -> None:
         super().__init__()
-        _refuse_negatives(negatives)
-        if not 0 <= t <= 1:
-            raise ConfigError(f"model.loss.t={t}: write a number from 0 to 1")
         self.negatives = negatives
         self.t = t
         self.shared = shared
@@ -131,6 +129,7 @@ class FullSoftmax(nn.Module):
         return total
 
 
+@validate_ranges
 class SampledSoftmax(nn.Module):
     """Cross-entropy of the target against items drawn once for the batch (Bengio & Senecal 2008).
 
@@ -146,7 +145,6 @@ class SampledSoftmax(nn.Module):
 
     def __init__(self, *, negatives: PositiveInt = 1024, distribution: Shape = "log_uniform") -> None:
         super().__init__()
-        _refuse_negatives(negatives)
         if distribution not in ("uniform", "log_uniform", "popularity"):
             raise ConfigError(f"model.loss.distribution={distribution}: write uniform, log_uniform or popularity")
         self.negatives = negatives
@@ -179,11 +177,6 @@ class SampledSoftmax(nn.Module):
         made = Distribution(counts.to(device), self.shape)
         self._last = counts, made
         return made
-
-
-def _refuse_negatives(negatives: int) -> None:
-    if negatives < 1:
-        raise ConfigError(f"model.loss.negatives={negatives}: write a whole number from 1")
 
 
 def _with_own(

@@ -24,9 +24,10 @@ from zoo.tasks.recommendation.maps.scored import How, influence, refusal
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.recommender import Recommender
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class NextItem(Recommender):
     """Each position of a history learns the item that follows it (Kang & McAuley 2018, section III-F).
 

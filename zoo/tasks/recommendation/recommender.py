@@ -18,14 +18,12 @@ from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.map_source import UserMaps
 from zoo.tasks.recommendation.maps.passes import NOT_RECORDED, RecordedPass
 from zoo.tasks.recommendation.maps.scored import How, by_user, gold_positions, map_name, occluded
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
@@ -33,7 +31,9 @@ from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.recommendation.data.history_data import HistoryData
+    from zoo.tasks.recommendation.maps.map_source import UserMaps
 
 
 class Recommender(Task):
@@ -167,6 +167,8 @@ class Recommender(Task):
         return recorded.shares(self.how)
 
     def maps(self, data: HistoryData, options: MapOptions) -> UserMaps:
+        from zoo.tasks.recommendation.maps.map_source import UserMaps
+
         return UserMaps(self, data, options)
 
     predict_options = (

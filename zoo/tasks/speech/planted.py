@@ -17,7 +17,7 @@ from jaxtyping import Float32, Float64, Int
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
-from zoo.types import Fraction, PositiveInt, Seed
+from zoo.types import Fraction, PositiveInt, Seed, validate_ranges
 
 RATE = 8000
 """Samples per second."""
@@ -65,6 +65,7 @@ class Spoken:
         return _sound(self.scripts[number], self.snrs[number], np.random.default_rng([self.seed, number, 1]))
 
 
+@validate_ranges
 def plant(
     *,
     utterances: PositiveInt = 2000,

@@ -19,7 +19,6 @@ from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.plurals import count_noun
 from zoo.tasks.generation.collapse import Collapse
@@ -32,17 +31,18 @@ from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
 from zoo.tasks.generation.writing import Longest, Writing
 from zoo.tasks.speech.answers import TIME_OPTIONS, answers, beside
 from zoo.tasks.speech.figures import Figures
-from zoo.tasks.speech.maps.map_source import SpeechMaps
 from zoo.tasks.speech.nets.ctc import JointDecoder, needed, places_of
 from zoo.tasks.speech.nets.ctc_prefixes import Heard
 from zoo.tasks.speech.nets.rows import shortened
 from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
-from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
+from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.speech.data.speech_data import SpeechData
+    from zoo.tasks.speech.maps.map_source import SpeechMaps
 
 DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
 """Of frames of 10 ms: 25 tokens a second, and 10."""
@@ -51,6 +51,7 @@ DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
 _HIGH_ERROR = 0.2
 
 
+@validate_ranges
 class Recogniser(WritingTask):
     """Cross-entropy of the tokens of given transcripts; the error rates of those that the model writes on its own.
 
@@ -230,6 +231,8 @@ class Recogniser(WritingTask):
         return found
 
     def maps(self, data: SpeechData, options: MapOptions) -> SpeechMaps:
+        from zoo.tasks.speech.maps.map_source import SpeechMaps
+
         return SpeechMaps(self, data, options)
 
     predict_options = (*WRITING_OPTIONS, *TIME_OPTIONS, STREAM)

@@ -28,8 +28,7 @@ from jaxtyping import Int
 
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
-from zoo.errors import ConfigError
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 _NOUNS = """
 dog cat horse cow bird fish bear wolf mouse snake spider butterfly dragonfly hedgehog squirrel beetle frog rabbit lion
@@ -95,6 +94,7 @@ class Sentences:
     splits: Int[np.ndarray, " n"]
 
 
+@validate_ranges
 def plant(
     *,
     pairs: PositiveInt = 8000,
@@ -110,8 +110,6 @@ def plant(
         longest: The most words of a source sentence. All lengths from 4 to this are equally frequent.
         seed: Seed of the generator. The languages do not depend on it.
     """
-    if not _SHORTEST <= longest <= 30:
-        raise ConfigError(f"data.longest={longest}: write a whole number from {_SHORTEST} to 30.")
     total = pairs + 2 * held_out
     check_numbers(total * longest, f"data.pairs={pairs}, held_out={held_out} and longest={longest}")
     draw = random.Random(seed)

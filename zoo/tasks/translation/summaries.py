@@ -17,9 +17,8 @@ import numpy as np
 
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
-from zoo.errors import ConfigError
 from zoo.tasks.translation.planted import ADJECTIVES, ADVERBS, NOUNS, PREPOSITIONS, VERBS, Link, Sentences
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 MATTERS = ("notably", "chiefly", "crucially")
 OTHERS = ("also", "besides", "meanwhile")
@@ -28,9 +27,9 @@ JOINING = "and"
 _SHARE, _DESCRIBED = 0.4, 0.5
 """Of sentences that matter, and the probability of each word that describes others."""
 _LONGEST = 9
-_MOST = 20
 
 
+@validate_ranges
 def plant_summaries(
     *,
     documents: PositiveInt = 8000,
@@ -46,8 +45,6 @@ def plant_summaries(
         sentences: Number of sentences of a document; about two of five matter, and one at least.
         seed: Seed of the generator.
     """
-    if not 2 <= sentences <= _MOST:
-        raise ConfigError(f"data.sentences={sentences}: write a whole number from 2 to {_MOST}.")
     total = documents + 2 * held_out
     options = f"data.documents={documents}, held_out={held_out} and sentences={sentences}"
     check_numbers(total * sentences * _LONGEST, options)

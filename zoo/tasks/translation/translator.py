@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.generation.net import GeneratingNet
@@ -18,14 +17,16 @@ from zoo.tasks.generation.task import DEFAULT_LONGEST, DEFAULT_SEARCH, WritingTa
 from zoo.tasks.generation.writing import Longest
 from zoo.tasks.translation.answers import answers
 from zoo.tasks.translation.figures import Figures
-from zoo.tasks.translation.maps.map_source import TranslationMaps
 from zoo.text import BLEU, CHRF, ROUGE
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.translation.data.pair_data import PairData
+    from zoo.tasks.translation.maps.map_source import TranslationMaps
 
 
+@validate_ranges
 class Translator(WritingTask):
     """Cross-entropy of the tokens of given translations; BLEU of those that the model writes on its own.
 
@@ -76,6 +77,8 @@ class Translator(WritingTask):
         self.bleu, self.chrf, self.rouge = bleu, chrf, rouge_score
 
     def maps(self, data: PairData, options: MapOptions) -> TranslationMaps:
+        from zoo.tasks.translation.maps.map_source import TranslationMaps
+
         return TranslationMaps(self, data, options)
 
     predict_options = (

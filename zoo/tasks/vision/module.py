@@ -18,23 +18,24 @@ from zoo import distributed
 from zoo.attention import AttentionMap, DenseSupport
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline, predict_majority
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.costs import gate_costs
-from zoo.tasks.vision.maps.map_source import PictureMaps
 from zoo.tasks.vision.maps.scored import Explanation, How, default_map, explanation, gold_cells, heat, refusal
 from zoo.tasks.vision.nets.picture_net import PictureNet, TokenNet
 from zoo.tasks.vision.nets.pretrained import published
-from zoo.types import NonNegativeFloat, PositiveInt, Probability
+from zoo.types import NonNegativeFloat, PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
+    from zoo.maps.source import MapOptions
     from zoo.tasks.vision.data.image_data import ImageData
+    from zoo.tasks.vision.maps.map_source import PictureMaps
 
 
+@validate_ranges
 class ImageClassifier(Task):
     """Cross-entropy over classes; top-1 and top-5 accuracy, macro F1, expected calibration error.
 
@@ -74,8 +75,6 @@ class ImageClassifier(Task):
         explain: How | None = None,
     ) -> None:
         super().__init__(optimisation=optimisation)
-        if not 0 <= smoothing < 1:
-            raise ConfigError(f"model.smoothing={smoothing}: write a number from 0 up to, but not, 1")
         named = {name: value for name, value in {"size": size, "backbone": backbone}.items() if value is not None}
         self.net = net(channels=channels, height=height, width=width, classes=classes, **named)
         if not isinstance(self.net, PictureNet):
@@ -191,6 +190,8 @@ class ImageClassifier(Task):
         )
 
     def maps(self, data: ImageData, options: MapOptions) -> PictureMaps:
+        from zoo.tasks.vision.maps.map_source import PictureMaps
+
         return PictureMaps(self, data, options)
 
     def predict_step(self, batch: Images, batch_idx: int = 0) -> dict[str, list[Any]]:
@@ -270,9 +271,6 @@ class ImageClassifier(Task):
 
 def _mixing(mixup: float, cutmix: float, classes: int) -> Callable[[Tensor, Int[Tensor, " b"]], Any] | None:
     """Returns torchvision's transform of (pixels, labels) to mixed pixels and class probabilities, or None."""
-    for name, alpha in (("mixup", mixup), ("cutmix", cutmix)):
-        if alpha < 0:
-            raise ConfigError(f"model.{name}={alpha}: write a number above 0, or 0 for none")
     kinds = ((v2.MixUp, mixup), (v2.CutMix, cutmix))
     with torch.device("cpu"):  # the transforms read alpha from a tensor, which has no value on meta
         chosen: list[Any] = [kind(alpha=alpha, num_classes=classes) for kind, alpha in kinds if alpha]

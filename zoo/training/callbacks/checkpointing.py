@@ -23,11 +23,12 @@ from zoo.training.loggers import get_logged_metrics
 from zoo.training.resume_state import PartialEpochMetrics
 from zoo.training.run_config import BEST, LAST
 from zoo.training.run_errors import make_missing_dir_error
-from zoo.types import NonNegativeFloat, PositiveInt
+from zoo.types import NonNegativeFloat, PositiveInt, validate_ranges
 
 _LOSS = "val/loss"
 
 
+@validate_ranges
 class CheckpointAndStop(pl.Callback):
     """Writes `best.ckpt` and `last.ckpt`, and stops when no metric improves.
 

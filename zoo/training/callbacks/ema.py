@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from zoo.errors import ConfigError
-from zoo.types import Probability
+from zoo.types import Probability, validate_ranges
 
 
+@validate_ranges
 class EMA(pl.Callback):
     """Averages the weights after each step: average <- d average + (1 - d) weights.
 
@@ -24,8 +25,6 @@ class EMA(pl.Callback):
     """
 
     def __init__(self, *, decay: Probability = 0.999, warmup: bool = True) -> None:
-        if not 0 <= decay < 1:
-            raise ConfigError(f"callbacks.average.decay={decay}: write a number from 0 up to, but not, 1")
         self.decay = decay
         self.warmup = warmup
         self.updates = 0

@@ -324,12 +324,12 @@ def test_vectors_that_were_trained_before() -> None:
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (HAN, {"dim": 0}, "words and dim must be 1 or more, got 30 and 0"),
-        (HAN, {"hidden": 0}, "hidden and layers must be 1 or more"),
-        (HANTransformer, {"layers": 0}, "layers must be 1 or more, got 0"),
+        (HAN, {"dim": 0}, "dim is to be a whole number of at least 1"),
+        (HAN, {"hidden": 0}, "hidden is to be a whole number of at least 1"),
+        (HANTransformer, {"layers": 0}, "layers is to be a whole number of at least 1"),
         (HANTransformer, {"heads": 3}, "dim=128 is not divisible by heads=3"),
         (FlatAttention, {"encoder": "average", "layers": 2}, "encoder='average' has one layer"),
-        (LongDocument, {"hidden": 0}, "hidden must be 1 or more, got 0"),
+        (LongDocument, {"hidden": 0}, "hidden is to be a whole number of at least 1"),
     ],
 )
 def test_bad_options(make: type[nn.Module], options: dict[str, object], message: str) -> None:

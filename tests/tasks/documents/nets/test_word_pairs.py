@@ -67,5 +67,5 @@ def test_documents_without_pairs() -> None:
 
 @pytest.mark.parametrize("options", [{"dim": 0}, {"rows": 0}, {"words": 0}])
 def test_bad_sizes_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="words, dim and rows must be 1 or more, got"):
+    with pytest.raises(ValueError, match="is to be a whole number of at least 1"):
         WordPairs(**{"words": 5, "dim": 2} | options)

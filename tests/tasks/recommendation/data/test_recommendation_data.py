@@ -255,7 +255,7 @@ def test_long_histories_and_single_items() -> None:
 def test_bad_options_are_refused() -> None:
     log = log_of([[1, 2, 3]])
     for name in ("batch_size", "eval_batch_size", "length", "eval_users"):
-        with pytest.raises(ConfigError, match=rf"data\.{name}=0: write a whole number from 1"):
+        with pytest.raises(ValueError, match=f"{name} is to be a whole number of at least 1"):
             data_of(log, **{name: 0})
     with pytest.raises(ConfigError, match=r"data\.split=random: write leave_one_out or time"):
         data_of(log, split="random")

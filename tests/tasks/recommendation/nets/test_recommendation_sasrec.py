@@ -323,7 +323,7 @@ def test_dropout_is_of_training() -> None:
     ("options", "message"),
     [
         ({"norm": "post"}, "norm is 'paper' or 'pre', got 'post'"),
-        ({"layers": 0}, "layers must be 1 or more, got 0"),
+        ({"layers": 0}, "layers is to be a whole number of at least 1"),
         ({"time_buckets": 1}, "time_buckets must be 0 or at least 2"),
         ({"heads": 3}, "dim=8 is not divisible by heads=3"),
     ],

@@ -280,12 +280,13 @@ def test_the_protocol_says_what_was_ranked():
     ("options", "words"),
     [
         ({"ks": ()}, "model.protocol.ks"),
-        ({"ks": (0, 5)}, "model.protocol.ks"),
-        ({"negatives": 0}, "or null for full ranking"),
+        ({"ks": (0, 5)}, "each a whole number of at least 1"),
+        ({"ks": (5, 1)}, "model.protocol.ks"),
+        ({"negatives": 0}, "negatives is to be a whole number of at least 1"),
         ({"seen": "drop"}, "write leave_out or rank"),
-        ({"memory": 0}, "model.protocol.memory=0"),
+        ({"memory": 0}, "memory is to be a whole number of at least 1"),
     ],
 )
 def test_bad_options_are_refused(options, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises((ConfigError, ValueError), match=words):
         Protocol(**options)

@@ -215,5 +215,5 @@ def test_an_ensemble_adds_scores_as_they_are() -> None:
     found, _ = both.step(begin, both.start(given))
     torch.testing.assert_close(found, 0.75 * alone, **CLOSE)
     assert both.is_scored
-    with pytest.raises(ValueError, match="must be above 0"):
+    with pytest.raises(ValueError, match="weights is to be a list, each a number above 0"):
         WeightedSum((1.0, 0.0))

@@ -97,7 +97,7 @@ def test_one_directional_listeners_do_not_look_ahead() -> None:
 
 
 def test_listeners_refuse_what_they_cannot_read() -> None:
-    with pytest.raises(ValueError, match=r"joined has a number of rows, 1 or more, for each layer, got \[2, 0\]"):
+    with pytest.raises(ValueError, match="joined is to be a list, each a whole number of at least 1"):
         PyramidalListener(features=FEATURES, joined=(2, 0))
     with pytest.raises(ValueError, match="filters of 1 rows leave out some of each 2: make size larger"):
         ConvolutionalListener(features=FEATURES, size=1)

@@ -189,7 +189,7 @@ def test_what_makes_no_sense_is_refused_at_start_up(place: str, name: str) -> No
         ({"shared": "source"}, "shared is 'none', 'target' or 'all'"),
         ({"norm": "none"}, "norm is 'pre' or 'post'"),
         ({"align": 3}, "one of the decoder's 2 layers"),
-        ({"layers": 0}, "layers must be 1 or more"),
+        ({"layers": 0}, "layers is to be a whole number of at least 1"),
         ({"heads": 5}, "not divisible by heads=5"),
     ],
 )

@@ -154,7 +154,7 @@ def test_pictures_without_a_common_size_need_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("batch_size", 0), ("eval_batch_size", -3), ("eval_batch_size", 0)])
 def test_a_bad_batch_size_is_said(name: str, value: int) -> None:
-    with pytest.raises(ConfigError, match=rf"data\.{name}={value}: write a whole number from 1"):
+    with pytest.raises(ValueError, match=f"{name} is to be a whole number of at least 1"):
         data(**{name: value})
 
 

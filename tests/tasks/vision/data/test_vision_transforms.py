@@ -218,33 +218,33 @@ def test_what_is_drawn_depends_on_seed_epoch_and_number_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"crop_padding": -1}, r"augmentation\.crop_padding=-1: write a whole number from 0"),
-        ({"rand_augment": -2}, r"rand_augment=-2"),
-        ({"magnitude": 31}, r"magnitude=31: write a whole number from 0 to 30"),
-        ({"erasing": 1.5}, r"erasing=1\.5: write a number from 0 to 1"),
-        ({"color_jitter": -0.1}, r"color_jitter=-0\.1"),
+        ({"crop_padding": -1}, "crop_padding is to be a whole number of at least 0"),
+        ({"rand_augment": -2}, "rand_augment is to be a whole number of at least 0"),
+        ({"magnitude": 31}, "magnitude is to be a whole number of at least 0 and of at most 30"),
+        ({"erasing": 1.5}, "erasing is to be a number of at least 0 and of at most 1"),
+        ({"color_jitter": -0.1}, "color_jitter is to be a number of at least 0"),
         ({"resized_crop": [0.5]}, r"resized_crop=\[0\.5\]: write two shares"),
         ({"resized_crop": [0.9, 0.2]}, r"write two shares"),
-        ({"resized_crop": [0.0, 1.0]}, r"write two shares"),
+        ({"resized_crop": [0.0, 1.0]}, "each a number above 0 and of at most 1"),
     ],
 )
 def test_a_bad_augmentation_says_what_is_right(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, ValueError), match=message):
         Augmentation(**options)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"height": 0}, r"data\.height=0"),
+        ({"height": 0}, "height is to be a whole number of at least 1"),
         ({"mean": (0.5,)}, r"data\.mean has 1 number.* 3 channels"),
         ({"std": (0.5, 0.5)}, r"data\.std has 2 numbers"),
-        ({"std": (0.5, 0.0, 0.5)}, r"data\.std=\[0\.5, 0\.0, 0\.5\]: every number must be above 0"),
-        ({"share": 1.5}, r"data\.share=1\.5"),
+        ({"std": (0.5, 0.0, 0.5)}, "std is to be a list, each a number above 0"),
+        ({"share": 1.5}, "share is to be a number above 0 and of at most 1"),
     ],
 )
 def test_a_bad_size_says_what_is_right(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, ValueError), match=message):
         replace(seen(4, 4), **options)
 
 

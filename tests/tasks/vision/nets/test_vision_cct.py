@@ -215,7 +215,7 @@ def test_every_parameter_is_in_one_stage() -> None:
     ("options", "message"),
     [
         ({"kernel": None}, "give kernel, or a size: mini,"),
-        ({"convolutions": 0}, "convolutions must be 1 or more, got 0"),
+        ({"convolutions": 0}, "convolutions is to be a whole number of at least 1 or null"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:

@@ -283,10 +283,10 @@ def test_first_weights() -> None:
         ({"size": "huge"}, "there is no size 'huge'; there are mini, tiny, small, base"),
         ({"dim": None}, "give dim, layers, heads and window, or a size"),
         ({"heads": (2,)}, "layers and heads are numbers of each stage, got 2 and 1 of them"),
-        ({"window": 0}, "must be 1 or more"),
-        ({"layers": (2, 0)}, "must be 1 or more"),
+        ({"window": 0}, "a whole number of at least 1 or null"),
+        ({"layers": (2, 0)}, "a whole number of at least 1 or null"),
         ({"heads": (3, 1)}, "dim=4 is not divisible by heads=3"),
-        ({"stochastic_depth": 1.0}, "stochastic_depth is a probability below 1"),
+        ({"stochastic_depth": 1.0}, "stochastic_depth is to be a number of at least 0 and below 1"),
     ],
 )
 def test_refused(options: dict[str, Any], said: str) -> None:

@@ -223,12 +223,12 @@ def test_patches_that_follow_from_the_picture(height: int, width: int, patch: in
     ("options", "message"),
     [
         ({"patch": 5}, "height=12 is not divisible by patch=5; 10 or 15 pixels are; a patch of 2 or 3 or 4 or 6 would"),
-        ({"patch": 0}, "patch is a number of pixels, 1 or more, got 0"),
-        ({"registers": -1}, "registers must be 0 or more, got -1"),
+        ({"patch": 0}, "patch is to be a whole number of at least 1 or null"),
+        ({"registers": -1}, "registers is to be a whole number of at least 0"),
         ({"dim": None, "hidden": None}, "give dim, hidden, or a size: mini,"),
-        ({"layers": 0}, "layers must be 1 or more, got 0"),
+        ({"layers": 0}, "layers is to be a whole number of at least 1 or null"),
         ({"heads": 5}, "dim=12 is not divisible by heads=5"),
-        ({"stochastic_depth": 1.0}, "stochastic_depth is a probability below 1, got 1.0"),
+        ({"stochastic_depth": 1.0}, "stochastic_depth is to be a number of at least 0 and below 1"),
         (
             {"attend": MechanismFactory(partial(Linformer, length=6))},
             "Linformer takes 6 tokens at most, and these .* have 7",

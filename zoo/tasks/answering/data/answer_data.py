@@ -40,7 +40,7 @@ from zoo.tasks.vision.data.transforms import Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, Tokens, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
-from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ MOST_TOKENS = 4_000
 """Default of the most tokens of a text of the user's own."""
 
 
+@validate_ranges
 class AnswerData(TaskData):
     """Batches of questions about pictures, passages or premises. Questions and passages have one vocabulary.
 

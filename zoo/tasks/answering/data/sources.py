@@ -19,7 +19,7 @@ from zoo.tasks.answering.planted.texts import AskedTexts
 from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture import MOST_PIXELS
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 
 @dataset(AnswerData, generator=scenes.plant, kind="picture")
@@ -41,6 +41,7 @@ def planted_inference(generate: Callable[[], AskedTexts]) -> AnswerSource:
 
 
 @dataset(AnswerData, kind="picture")
+@validate_ranges
 def picture_questions(
     *,
     table: str,
@@ -57,6 +58,7 @@ def picture_questions(
 
 
 @dataset(AnswerData, kind="passage")
+@validate_ranges
 def passage_questions(
     *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
 ) -> AnswerSource:
@@ -65,6 +67,7 @@ def passage_questions(
 
 
 @dataset(AnswerData, kind="premise")
+@validate_ranges
 def hypotheses(
     *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
 ) -> AnswerSource:

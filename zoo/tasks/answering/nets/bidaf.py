@@ -16,9 +16,10 @@ from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.vectors import WordVectors
-from zoo.types import AnyFloat, PositiveInt, Probability
+from zoo.types import AnyFloat, PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class BiDAF(nn.Module):
     """H, U: states of paragraph and question; G: attention flow; M: two recurrent layers over G (Seo et al. 2017).
 

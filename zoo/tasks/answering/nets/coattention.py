@@ -18,7 +18,7 @@ from zoo.tasks.generation.source import Source
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.vectors import WordVectors
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 Order = Literal["parallel", "alternating"]
 Fusion = Literal["sum", "product", "concatenation"]
@@ -37,6 +37,7 @@ _WINDOWS = (1, 2, 3)
 """Words of a phrase."""
 
 
+@validate_ranges
 class CoAttentionAnswerer(nn.Module):
     """Picture and question attend to each other, at each level of the question (Lu et al. 2016, section 3).
 
@@ -123,6 +124,7 @@ class CoAttentionAnswerer(nn.Module):
         return found
 
 
+@validate_ranges
 class Phrases(nn.Module):
     """The largest of tanh(W_s [q_t; ...; q_(t+s-1)]) for phrases of s = 1, 2 and 3 words, of each feature (eq. 1-2).
 

@@ -17,9 +17,10 @@ from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.vectors import WordVectors
-from zoo.types import AnyFloat, PositiveInt, Probability
+from zoo.types import AnyFloat, PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class ESIM(nn.Module):
     """Words of both sentences are compared with what they attend to in the other one (Chen et al. 2017, section 3).
 

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
-from zoo.types import AnyFloat, PositiveInt, Probability
+from zoo.types import AnyFloat, PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class PaddedRecurrent(nn.Module):
     """[forward states; backward states] of each word of padded texts, of real words alone; zeros at padding.
 

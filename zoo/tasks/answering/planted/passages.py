@@ -21,7 +21,7 @@ from typing import Annotated
 
 from zoo.data.size_limits import check_numbers
 from zoo.tasks.answering.planted.texts import AskedTexts, Link, split_into
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 PERSONS = ("anna", "bob", "carl", "dora", "emil", "frida", "gus", "hanna", "ivan", "judith", "karl", "lena")
 THINGS = ("coin", "lamp", "drum", "key", "ring", "book", "map", "hat", "cup", "bell", "rope", "knife")
@@ -35,6 +35,7 @@ _SHARE = 0.5
 """Share of sentences with an opening, and of places with an adjective."""
 
 
+@validate_ranges
 def plant(
     *,
     passages: PositiveInt = 8000,

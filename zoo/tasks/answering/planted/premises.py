@@ -27,7 +27,7 @@ from typing import Annotated
 
 from zoo.data.size_limits import check_numbers
 from zoo.tasks.answering.planted.texts import AskedTexts, Link, split_into
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 LABELS = ("entailment", "neutral", "contradiction")
 THINGS = ("cup", "box", "hat", "bell", "chair", "door", "knife", "table", "lamp", "boat", "ring", "coat")
@@ -36,6 +36,7 @@ MATERIALS = ("wooden", "iron", "glass", "paper", "stone", "silver")
 _KINDS = (COLOURS, MATERIALS)
 
 
+@validate_ranges
 def plant(
     *,
     pairs: PositiveInt = 8000,

@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.pictures.scenes import COLOURS, Box, Kinds, Thing, plant_scenes
-from zoo.types import PositiveInt, Seed
+from zoo.tasks.pictures.scenes import COLOURS, Box, Kinds, Noise, Side, Thing, plant_scenes
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 _COLOURS = tuple(COLOURS)
 _SHAPES = ("square", "cross", "ring", "triangle", "circle", "diamond")
@@ -58,6 +58,7 @@ class AskedScenes:
     splits: Int[np.ndarray, " n"]
 
 
+@validate_ranges
 def plant(
     *,
     pictures: PositiveInt = 16000,
@@ -67,8 +68,8 @@ def plant(
     colours: Annotated[int, ">= 2", "<= 6"] = 6,
     shapes: Annotated[int, ">= 2", "<= 6"] = 3,
     small: bool = False,
-    side: Annotated[int, ">= 32", "<= 256"] = 48,
-    noise: Annotated[int, ">= 0", "<= 255"] = 16,
+    side: Side = 48,
+    noise: Noise = 16,
     seed: Seed = 0,
 ) -> AskedScenes:
     """Generates pictures and a question about each; the same arguments give the same ones.

@@ -42,7 +42,7 @@ from zoo.tasks.vision.nets.picture_net import PictureNet
 from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokenizer, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
-from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
 
 _AT_ONCE = 32
 """Pictures that an encoder reads together."""
@@ -63,6 +63,7 @@ class CaptionSource:
     columns: Columns = DEFAULT_COLUMNS
 
 
+@validate_ranges
 class CaptionData(TaskData):
     """Batches of pictures and captions. A picture with several captions is as many examples in training, otherwise one.
 

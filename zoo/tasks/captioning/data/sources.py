@@ -17,7 +17,7 @@ from zoo.tasks.captioning.sentences import plant
 from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture import MOST_PIXELS
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 
 @dataset(CaptionData, generator=plant)
@@ -33,6 +33,7 @@ def flickr8k(*, root: str) -> CaptionSource:
 
 
 @dataset(CaptionData)
+@validate_ranges
 def coco(
     *, root: str, split: Literal["karpathy", "official"] = "karpathy", validation: PositiveInt = 5000
 ) -> CaptionSource:
@@ -41,6 +42,7 @@ def coco(
 
 
 @dataset(CaptionData)
+@validate_ranges
 def captions(
     *,
     table: str,

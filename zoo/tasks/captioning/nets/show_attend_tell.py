@@ -9,9 +9,10 @@ from torch import nn
 
 from zoo.attention import Attention
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class ShowAttendTell(RecurrentWriter):
     """A `RecurrentWriter` whose source is a picture.
 

@@ -15,11 +15,12 @@ from zoo.attention.kernels.linear import Linear
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
 from zoo.tasks.pictures.seen import Seen
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
+@validate_ranges
 class TransformerCaptioner(GeneratingNet):
     """The decoder of a Transformer, whose source is the annotations of a picture, projected to its width.
 

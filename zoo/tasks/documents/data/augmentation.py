@@ -13,9 +13,10 @@ from zoo.data.tables import check_is_file, message
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.documents.batch import Document
 from zoo.text import Tokenizer, Vocabulary
-from zoo.types import Fraction, NonNegativeInt
+from zoo.types import Fraction, NonNegativeInt, validate_ranges
 
 
+@validate_ranges
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
     """Options of the random changes. By default, nothing is changed.

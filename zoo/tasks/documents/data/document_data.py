@@ -35,7 +35,7 @@ from zoo.tasks.summary import Vocabulary as Known
 from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
-from zoo.types import Fraction, PositiveInt
+from zoo.types import Fraction, PositiveInt, validate_ranges
 from zoo.validation import Predicate
 
 _MOST_TEXTS = 2000
@@ -84,6 +84,7 @@ class Content:
     lengths: Int[np.ndarray, " n"]
 
 
+@validate_ranges
 class DocumentData(TaskData):
     """Batches of texts. Texts are split into tokens when a batch is made; only labels and lengths stay in memory.
 

@@ -19,7 +19,7 @@ from zoo.tasks.documents.data.files import MOST_CHARACTERS, Reading, read_text_f
 from zoo.tasks.documents.data.published import read_imdb, read_newsgroups, read_yelp
 from zoo.tasks.documents.labels import Targets
 from zoo.tasks.documents.planted import Reviews, plant
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 
 @dataset(DocumentData, generator=plant)
@@ -29,6 +29,7 @@ def planted_reviews(generate: Callable[[], Reviews]) -> DocumentSource:
 
 
 @dataset(DocumentData)
+@validate_ranges
 def imdb(
     *,
     root: str,
@@ -48,12 +49,14 @@ def imdb(
 
 
 @dataset(DocumentData)
+@validate_ranges
 def newsgroups20(*, root: str, cache: str | None = None, validation: PositiveInt = 1000) -> DocumentSource:
     """Messages of 20 Newsgroups (Lang 1995) in the version sorted by date, with its test set and without headers."""
     return _published(read_newsgroups, root, cache, validation=validation)
 
 
 @dataset(DocumentData)
+@validate_ranges
 def yelp(
     *,
     root: str,
@@ -66,6 +69,7 @@ def yelp(
 
 
 @dataset(DocumentData)
+@validate_ranges
 def text_table(
     *,
     table: str,
@@ -97,6 +101,7 @@ def text_table(
 
 
 @dataset(DocumentData)
+@validate_ranges
 def text_folder(
     *,
     folder: str,

@@ -13,9 +13,10 @@ from zoo.attention import Attention, EncoderBlock, FeedForward, MixerFactory, Po
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
 from zoo.tasks.packing import Packing, mix_sequences
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class Encoder(nn.Module):
     """Positions, pre-norm blocks and a final norm (Vaswani et al. 2017, section 3; Xiong et al. 2020).
 
@@ -43,9 +44,6 @@ class Encoder(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        for name, number in (("dim", dim), ("layers", layers), ("heads", heads), ("hidden", hidden)):
-            if number < 1:
-                raise ValueError(f"{name} must be 1 or more, got {number}")
         self.position = None if position is None else make_sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(

@@ -14,9 +14,10 @@ from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.levels import Level
 from zoo.tasks.recurrent import Recurrent
 from zoo.tasks.vectors import WordVectors
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class FlatAttention(nn.Module):
     """y = W sum_t a_t h_t + b, a = softmax(v · tanh(W_1 h_t + b_1)), over all words (Jain & Wallace 2019, section 2).
 
@@ -68,6 +69,7 @@ class FlatAttention(nn.Module):
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class WordByWord(nn.Module):
     """ReLU(W x + b) of each word.
 

@@ -18,12 +18,13 @@ from zoo.tasks.documents.nets.pairs import WordPairs
 from zoo.tasks.documents.own_texts import choose_skip
 from zoo.tasks.recurrent import Recurrent
 from zoo.tasks.vectors import WordVectors
-from zoo.types import NonNegativeInt, PositiveInt, Probability
+from zoo.types import NonNegativeInt, PositiveInt, Probability, validate_ranges
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 _SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}
 
 
+@validate_ranges
 class HAN(nn.Module):
     """Word encoder, word attention, sentence encoder, sentence attention, a linear head (Yang et al. 2016, section 2).
 
@@ -100,6 +101,7 @@ class HAN(nn.Module):
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class HANTransformer(nn.Module):
     """`HAN` with Transformer encoders in place of recurrent ones.
 

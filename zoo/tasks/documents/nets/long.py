@@ -13,9 +13,10 @@ from zoo.attention.dropout import Dropout
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
 from zoo.tasks.vectors import WordVectors
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class LongDocument(nn.Module):
     """Encodes a class token and all words of a document, and classifies the class token (Beltagy et al. 2020, sec. 3).
 

@@ -10,12 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention.dropout import dropout
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 _FACTOR = 0x2545F491
 """An odd number below 2^30, so that its product with a code below 2^32 does not exceed 64 bits."""
 
 
+@validate_ranges
 class WordPairs(nn.Module):
     """Learns a vector for each pair of a word and the one before it in its sentence (Joulin et al. 2016, section 2.1).
 
@@ -42,8 +43,6 @@ class WordPairs(nn.Module):
         pairless: Probability = 0.0,
     ) -> None:
         super().__init__()
-        if min(words, dim, rows) < 1:
-            raise ValueError(f"words, dim and rows must be 1 or more, got {words}, {dim} and {rows}")
         self.table = nn.Embedding(rows, dim)
         nn.init.zeros_(self.table.weight)
         self.dropout = dropout

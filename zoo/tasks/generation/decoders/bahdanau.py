@@ -19,9 +19,10 @@ from zoo.tasks.generation.decoders.products import asking
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class Bahdanau(nn.Module):
     """c_i = attend(s_{i-1}, h), s_i = f(s_{i-1}, [y_{i-1}; c_i]), t_i = maxout(U s_i + V y_{i-1} + C c_i).
 

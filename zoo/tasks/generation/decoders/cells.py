@@ -9,12 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 Kind = Literal["gru", "lstm"]
 _GATES = {"gru": 3, "lstm": 4}
 
 
+@validate_ranges
 class Layer(nn.Module):
     """The parameters of one recurrent layer; those of `nn.GRUCell` or `nn.LSTMCell`.
 

@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.tasks.generation.decoders.cells import Kind
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class FirstState(nn.Module):
     """s_0 = tanh(W m), of a summary m of the source (Bahdanau et al. 2015, appendix A.2.2); an LSTM's cell is V m.
 

@@ -19,11 +19,12 @@ from zoo.tasks.generation.decoders.products import Weights, asking, repeated
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 _PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
+@validate_ranges
 class Luong(nn.Module):
     """h_t = f(h_{t-1}, y_{t-1}), c_t = attend(h_t, h), t = tanh(W [c_t; h_t]) (Luong et al. 2015, section 3, eq. 5).
 
@@ -132,6 +133,7 @@ class Luong(nn.Module):
         return self.dropout(tanh(self.readout(torch.cat([context, hidden], -1))))  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class InputFeeding(nn.Module):
     """`Luong`, with t of the step before as a second input of f (Luong et al. 2015, section 3.3).
 

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from zoo.attention.dropout import Dropout
 from zoo.tasks.generation.decoders.cells import Kind, Layer
 from zoo.tasks.generation.decoders.products import Product, Products, Weights, of_words, repeated
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 States = tuple[tuple[Float[Tensor, "r d"], ...], ...]
 
 
+@validate_ranges
 class Stack(nn.Module):
     """Layers that read, at each step, a word and a vector that depends on the step before.
 

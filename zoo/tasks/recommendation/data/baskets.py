@@ -18,9 +18,10 @@ from jaxtyping import Bool, Int
 from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
-from zoo.types import PositiveInt, Probability, Seed
+from zoo.types import PositiveInt, Probability, Seed, validate_ranges
 
 
+@validate_ranges
 def fill(
     *,
     users: PositiveInt = 16_000,
@@ -40,7 +41,7 @@ def fill(
         noise: Probability that an item is drawn at random instead of by the rule.
         seed: Seed of the random generator.
     """
-    _check(users, items, first, size, noise)
+    _check(users, items, first, size)
     random = np.random.default_rng(seed)
     partner = _circle(items, random)
 
@@ -97,15 +98,9 @@ def _gold(chosen: Int[np.ndarray, "u n"], partner: Int[np.ndarray, " items"]) ->
     return gold
 
 
-def _check(users: int, items: int, first: int, size: int, noise: float) -> None:
-    if users < 1:
-        raise ConfigError(f"data.users={users}: write a whole number from 1.")
+def _check(users: int, items: int, first: int, size: int) -> None:
     check_numbers(users * (items + size), f"data.users={users}, data.items={items} and data.size={size}")
-    if first < 1:
-        raise ConfigError(f"data.first={first}: write a whole number from 1.")
     if size < first + 3:  # one is learned, two are held out
         raise ConfigError(f"data.size={size}: with data.first={first} a basket needs {first + 3} items or more.")
     if items <= size:
         raise ConfigError(f"data.items={items}: write more than data.size={size}, as no item is twice in a basket.")
-    if not 0 <= noise < 1:
-        raise ConfigError(f"data.noise={noise}: write a probability from 0, below 1.")

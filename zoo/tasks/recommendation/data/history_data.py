@@ -26,7 +26,7 @@ from zoo.tasks.recommendation.data.histories import items_of, read_histories
 from zoo.tasks.recommendation.data.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
 from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, full_histories, leave_one_out
 from zoo.tasks.summary import Longest, Summary
-from zoo.types import Fraction, PositiveInt
+from zoo.types import Fraction, PositiveInt, validate_ranges
 from zoo.validation import COUNT
 
 _EVAL_USERS_SEED = 0
@@ -50,6 +50,7 @@ class HistorySource:
     min_user_items: int = 1
 
 
+@validate_ranges
 class HistoryData(TaskData):
     """Batches of users, each with a window of the last items of the history.
 
@@ -97,9 +98,6 @@ class HistoryData(TaskData):
         unknown: Unknown = "error",
     ) -> None:
         super().__init__(source, batching)
-        for name, number in (("length", length), ("eval_users", eval_users)):
-            if number is not None and number < 1:
-                raise ConfigError(f"data.{name}={number}: write a whole number from 1")
         if split not in ("leave_one_out", "time"):
             raise ConfigError(f"data.split={split}: write leave_one_out or time")
         if split == "time" and not (val_share > 0 and test_share > 0 and val_share + test_share < 1):

@@ -19,12 +19,13 @@ import numpy as np
 from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
-from zoo.types import PositiveInt, Probability, Seed
+from zoo.types import PositiveInt, Probability, Seed, validate_ranges
 
 _HELD_OUT = {"val": 2, "test": 1}
 """Distance of the held-out item of each split from the end of a session."""
 
 
+@validate_ranges
 def plant(
     *,
     users: PositiveInt = 16_000,
@@ -46,7 +47,7 @@ def plant(
         noise: Probability that an item is drawn at random instead of by the rule.
         seed: Seed of the random generator.
     """
-    _check(users, items, reach, shortest, longest, noise)
+    _check(users, items, reach, shortest, longest)
     random = np.random.default_rng(seed)
     partner = random.permutation(items)
     back = random.permutation(np.arange(items) % reach) + 1
@@ -87,11 +88,9 @@ def limit(log: Log, split: Literal["val", "test"]) -> float:
     return float((log.gold[log.offsets[1:] - 1 - _HELD_OUT[split]] >= 0).mean())
 
 
-def _check(users: int, items: int, reach: int, shortest: int, longest: int, noise: float) -> None:
-    if users < 1:
-        raise ConfigError(f"data.users={users}: write a whole number from 1.")
+def _check(users: int, items: int, reach: int, shortest: int, longest: int) -> None:
     check_numbers(users * longest + items, f"data.users={users}, data.longest={longest} and data.items={items}")
-    if not 1 <= reach <= items:
+    if reach > items:
         raise ConfigError(
             f"data.reach={reach}: write a whole number from 1 to data.items={items}, so that an item has each distance."
         )
@@ -101,5 +100,3 @@ def _check(users: int, items: int, reach: int, shortest: int, longest: int, nois
         )
     if longest < shortest:
         raise ConfigError(f"data.longest={longest}: write a number not below data.shortest={shortest}.")
-    if not 0 <= noise < 1:
-        raise ConfigError(f"data.noise={noise}: write a probability from 0, below 1.")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from zoo.attention import Attention, DenseSupport, Dice, EdgeSupport, Use, check
 from zoo.tasks.ranges import owners, ranges
 from zoo.tasks.recommendation.batch import Histories
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 _PAIRS = 2**13
 """Pairs of a candidate and a past item that are scored at once: more leave the cache, and cost four times as much."""
@@ -36,6 +36,7 @@ class Candidates:
     stops: Int[Tensor, " q"]
 
 
+@validate_ranges
 class DIN(nn.Module):
     """logit(v | e_1 ... e_n) = b_v + MLP(BN([u, v, u * v])), u = sum_j a(e_j, v) e_j (eq. 3, figure 2).
 
@@ -64,8 +65,8 @@ class DIN(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        if items < 1 or dim < 1 or not hidden or min(hidden) < 1:
-            raise ValueError(f"items, dim and every width of hidden must be 1 or more, got {items}, {dim}, {hidden}")
+        if not hidden:
+            raise ValueError("hidden has no width: give one number or more")
         self.items = nn.Embedding(items, dim)
         self.bias = nn.Embedding(items, 1)
         self.attend = attend(dim, 1)

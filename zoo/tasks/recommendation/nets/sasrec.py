@@ -16,9 +16,10 @@ from zoo.attention.factories import make_sized
 from zoo.tasks.packing import Packing, mix_sequences
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.nets.packing import mix_last
-from zoo.types import NonNegativeInt, PositiveInt, Probability
+from zoo.types import NonNegativeInt, PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class SASRec(nn.Module):
     """Embeddings of items and positions, blocks, and a norm (section III).
 
@@ -62,10 +63,7 @@ class SASRec(nn.Module):
         super().__init__()
         if norm not in ("paper", "pre"):
             raise ValueError(f"norm is 'paper' or 'pre', got {norm!r}")
-        for name, number in (("items", items), ("length", length), ("dim", dim), ("layers", layers), ("heads", heads)):
-            if number < 1:
-                raise ValueError(f"{name} must be 1 or more, got {number}")
-        if time_buckets < 0 or time_buckets == 1:
+        if time_buckets == 1:
             raise ValueError(
                 f"time_buckets must be 0 or at least 2, as the first item has a bucket of its own, got {time_buckets}"
             )
@@ -150,6 +148,7 @@ class SASRec(nn.Module):
         return self.dropout(x)  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class Block(nn.Module):
     """q = norm(x), y = q + attention(q, x, x), f = norm(y), f + dropout(W_2 dropout(relu(W_1 f + b_1)) + b_2).
 

@@ -18,12 +18,13 @@ from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.popularity import popularity_ranks
 from zoo.tasks.recommendation.ranking.ranks import MEMORY, LeftOut, Ranked, Score, rank_all, rank_among, scores_of
 from zoo.tasks.recommendation.sampling import Unseen
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 ScoreOwn = Callable[[Int[Tensor, "b c"]], Float[Tensor, "b c"]]
 """Computes the scores of items that differ from user to user."""
 
 
+@validate_ranges
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
     """Ranks the held-out item among the whole catalogue, or among sampled negatives.
@@ -49,16 +50,10 @@ class Protocol:
     memory: PositiveInt = MEMORY
 
     def __post_init__(self) -> None:
-        if not self.ks or self.ks[0] < 1 or list(self.ks) != sorted(set(self.ks)):
+        if not self.ks or list(self.ks) != sorted(set(self.ks)):
             raise ConfigError(f"model.protocol.ks={list(self.ks)}: write one length or more from 1, in ascending order")
-        if self.negatives is not None and self.negatives < 1:
-            raise ConfigError(
-                f"model.protocol.negatives={self.negatives}: write a number from 1, or null for full ranking"
-            )
         if self.seen not in ("leave_out", "rank"):
             raise ConfigError(f"model.protocol.seen={self.seen}: write leave_out or rank")
-        if self.memory < 1:
-            raise ConfigError(f"model.protocol.memory={self.memory}: write a number of bytes from 1, such as {MEMORY}")
 
     def describe(self, items: int) -> str:
         """Returns a line that describes the ranking of a catalogue of `items` items; it is stored with the metrics."""

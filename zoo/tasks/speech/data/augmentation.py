@@ -12,12 +12,13 @@ from torch import Tensor
 from torchaudio.functional import mask_along_axis
 
 from zoo.errors import ConfigError
-from zoo.types import Fraction, NonNegativeInt
+from zoo.types import Fraction, NonNegativeInt, validate_ranges
 
 Speed = Annotated[float, ">= 0.5", "<= 2"]
 _FRAMES, _FEATURES = 1, 2
 
 
+@validate_ranges
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
     """Options of the random changes. By default, nothing is changed.

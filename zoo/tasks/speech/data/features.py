@@ -16,6 +16,7 @@ from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
 from zoo.errors import CheckpointError, ConfigError
+from zoo.types import validate_ranges
 from zoo.validation import Predicate
 
 GIVEN = "given"
@@ -59,6 +60,7 @@ FEATURES = {
 """Form of the state of features, in a checkpoint."""
 
 
+@validate_ranges
 @dataclass(frozen=True, kw_only=True)
 class Features:
     """Options of features.

@@ -29,7 +29,7 @@ from zoo.tasks.speech.data.published import (
 from zoo.tasks.speech.data.resampling import resampled
 from zoo.tasks.speech.data.speech_data import SpeechData, SpeechSource
 from zoo.tasks.speech.planted import RATE, Spoken, plant
-from zoo.types import NonNegativeFloat, PositiveFloat, PositiveInt, Seed
+from zoo.types import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, validate_ranges
 
 
 @dataset(SpeechData, generator=plant)
@@ -51,6 +51,7 @@ def fsdd(*, root: str, cache: str | None = None, left_out: str | None = None) ->
 
 
 @dataset(SpeechData)
+@validate_ranges
 def fsdd_strings(
     *,
     root: str,
@@ -81,6 +82,7 @@ def fsdd_strings(
 
 
 @dataset(SpeechData)
+@validate_ranges
 def librispeech(
     *,
     root: str,
@@ -114,6 +116,7 @@ def speech_commands(*, root: str, cache: str | None = None) -> SpeechSource:
 
 
 @dataset(SpeechData)
+@validate_ranges
 def audio_manifest(
     *,
     table: str | None = None,

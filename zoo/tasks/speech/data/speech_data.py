@@ -33,7 +33,7 @@ from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_
 from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 DEFAULT_FEATURES = Features()
 
@@ -72,6 +72,7 @@ class Content:
     normalised: Normalised
 
 
+@validate_ranges
 class SpeechData(TaskData):
     """Batches of recordings and their transcripts.
 

@@ -18,12 +18,13 @@ from zoo.tasks.generation.language import END, PAD
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech.nets.ctc_prefixes import CTCPrefixes, Heard, PrefixState
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 BLANK = PAD
 """The blank takes the row of the padding, which is never written."""
 
 
+@validate_ranges
 class CTC(nn.Module):
     """Connectionist temporal classification of a listener's states (Graves et al. 2006).
 

@@ -10,9 +10,10 @@ from torch import nn
 from zoo.attention import Attention
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
 from zoo.tasks.speech.nets.ctc import CTC
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
+@validate_ranges
 class ListenAttendSpell(RecurrentWriter):
     """A `RecurrentWriter` whose encoder is a listener.
 

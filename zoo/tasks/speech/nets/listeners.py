@@ -24,7 +24,7 @@ from zoo.tasks.generation.transformer import Norm, SelfAttend, TransformerEncode
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.nets.rows import Convolved, Joined, Layers, Rows
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 Heard = tuple[Any, ...]
@@ -83,6 +83,7 @@ class RecurrentListener(nn.Module):
         return x, tuple(kept)
 
 
+@validate_ranges
 class PyramidalListener(RecurrentListener):
     """Recurrent layers, each of which reads neighbouring rows of the one below as one (Chan et al. 2016, eq. 5).
 
@@ -109,8 +110,8 @@ class PyramidalListener(RecurrentListener):
         dropout: Probability = 0.0,
         out_dropout: Probability = 0.0,
     ) -> None:
-        if not joined or min(joined) < 1:
-            raise ValueError(f"joined has a number of rows, 1 or more, for each layer, got {list(joined)}")
+        if not joined:
+            raise ValueError("joined has a number of rows for each layer: give one or more")
         width = hidden * (2 if bidirectional else 1)
         stages: list[nn.Module] = []
         for number, count in enumerate(joined):
@@ -127,6 +128,7 @@ class PyramidalListener(RecurrentListener):
         super().__init__(stages, width=width, bidirectional=bidirectional, out_dropout=out_dropout)
 
 
+@validate_ranges
 class ConvolutionalListener(RecurrentListener):
     """Convolutions with a stride of 2, then recurrent layers. See `RecurrentListener`.
 
@@ -172,6 +174,7 @@ class ConvolutionalListener(RecurrentListener):
         super().__init__(stages, width=width, bidirectional=bidirectional, out_dropout=out_dropout)
 
 
+@validate_ranges
 class TransformerListener(nn.Module):
     """Convolutions with a stride of 2, positions, and blocks of self-attention. The summary is the mean of the states.
 

@@ -16,7 +16,7 @@ from zoo.attention import DenseSupport
 from zoo.attention.dropout import Dropout
 from zoo.tasks.generation.targets import real
 from zoo.tasks.recurrent import Kind, Recurrent, Running, padded_rows
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +57,7 @@ class Rows:
         return padded, DenseSupport.from_key_mask(real(self.lengths, shape[1]))
 
 
+@validate_ranges
 class Joined(nn.Module):
     """[x_j; x_{j+1}; ...]: neighbouring rows as one. Zeros stand for those that are missing at the end of a recording.
 
@@ -85,6 +86,7 @@ class Joined(nn.Module):
         return x[:whole].reshape(-1, self.stride * x.shape[1]), x[whole:]
 
 
+@validate_ranges
 class Convolved(nn.Module):
     """relu(W x + b) of the rows around each `stride`-th one; beyond the ends of a recording are zeros.
 
@@ -127,6 +129,7 @@ class Convolved(nn.Module):
         return F.relu(self.filters(x.t().unsqueeze(0))).squeeze(0).t()
 
 
+@validate_ranges
 class Layers(nn.Module):
     """Recurrent layers.
 

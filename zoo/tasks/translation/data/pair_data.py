@@ -32,7 +32,7 @@ from zoo.tasks.translation.data.found import MOST_TOKENS, Reading
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Content:
         return lengths if self.targets is None else np.maximum(lengths, self.targets.lengths + 1)
 
 
+@validate_ranges
 class PairData(TaskData):
     """Batches of texts and their translations. The numbers of all tokens are in memory, and texts where they were read.
 

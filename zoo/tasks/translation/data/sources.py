@@ -22,7 +22,7 @@ from zoo.tasks.translation.data.pair_data import PairData, PairSource
 from zoo.tasks.translation.data.published import read_iwslt14, read_multi30k
 from zoo.tasks.translation.planted import Sentences, plant
 from zoo.tasks.translation.summaries import plant_summaries
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 Files = str | Mapping[str, str]
 """A file, or a file of each split: {train: a.de, val: b.de, test: c.de}."""
@@ -58,6 +58,7 @@ def iwslt14(*, root: str, cache: str | None = None, direction: Literal["de-en", 
 
 
 @dataset(PairData)
+@validate_ranges
 def text_pairs(
     *,
     table: str | None = None,

@@ -12,9 +12,10 @@ from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
 from zoo.tasks.vectors import WordVectors
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class RecurrentEncoder(nn.Module):
     """[forward states; backward states] of each word (Bahdanau et al. 2015, section 3.2), of real words alone.
 

@@ -22,11 +22,12 @@ from zoo.tasks.generation.transformer import (
     Written,
     scaled_embeddings,
 )
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
+@validate_ranges
 class TransformerTranslator(GeneratingNet):
     """Embeddings times sqrt(d) with positions, an encoder, a decoder that attends to it, and logits (section 3).
 

@@ -31,7 +31,7 @@ from zoo.tasks.vision.data.picture_options import (
     preprocessing_state,
 )
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
-from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
 from zoo.validation import COUNT, Predicate
 
 
@@ -50,6 +50,7 @@ class PictureSource:
     reading: Reading | None = None
 
 
+@validate_ranges
 class ImageData(TaskData):
     """Batches of pictures of one size.
 

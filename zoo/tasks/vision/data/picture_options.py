@@ -10,7 +10,7 @@ from typing import Any
 from zoo.errors import ConfigError
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.vision.data.transforms import Preprocessing, Resize
-from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
 from zoo.validation import COUNT
 
 _IMAGENET_MEAN = {3: (0.485, 0.456, 0.406), 1: (0.459,)}
@@ -46,6 +46,7 @@ PREPROCESSING: Mapping[str, Any] = {
 """The form of `preprocessing_state` in a checkpoint."""
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class PictureOptions:
     """The options of preprocessing.

@@ -23,7 +23,7 @@ from zoo.data.size_limits import check_numbers
 from zoo.data.splits import SPLITS
 from zoo.errors import ConfigError
 from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.types import NonNegativeInt, PositiveInt, Seed
+from zoo.types import NonNegativeInt, PositiveInt, Seed, validate_ranges
 
 Cue = Literal["frame", "cell"]
 
@@ -38,6 +38,7 @@ _MOST_COLOURS = len(_LEVELS) ** 3 - len(_LEVELS)
 """Number of colours that are not grey."""
 
 
+@validate_ranges
 def plant(
     *,
     train: PositiveInt = 10_000,
@@ -189,13 +190,9 @@ def _noisy(random: np.random.Generator, pixels: UInt8[np.ndarray, "p 3 h w"], no
 def _check(
     counts: tuple[int, int, int], rows: int, columns: int, margin: int, colours: int, noise: int, cue: str
 ) -> None:
-    if min(counts) < 1:
-        raise ConfigError("train, val and test are how many pictures there are of each kind: make them 1 or more.")
-    if min(margin, noise) < 0 or noise > 255:
-        raise ConfigError(f"margin={margin} and noise={noise}: write whole numbers from 0, noise up to 255.")
     check_numbers(sum(counts) * 3 * (rows + 2) * (columns + 2) * (_SIDE + margin) ** 2, "these options")
     digits = rows * columns - (cue == "cell")
-    if min(rows, columns) < 1 or digits < 2:
+    if digits < 2:
         raise ConfigError(f"{rows} rows and {columns} columns leave no room for two digits, of which one is meant.")
     if not digits <= colours <= _MOST_COLOURS:
         raise ConfigError(

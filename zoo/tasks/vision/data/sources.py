@@ -19,7 +19,7 @@ from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels
 from zoo.tasks.vision.data.planted import plant
 from zoo.tasks.vision.data.published import read_published
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, validate_ranges
 
 
 @dataset(ImageData, generator=plant)
@@ -29,6 +29,7 @@ def planted_glimpse(generate: Callable[[], PictureSet]) -> PictureSource:
 
 
 @dataset(ImageData)
+@validate_ranges
 def published(
     *,
     name: Literal["fashion_mnist", "cifar10", "cifar100"],
@@ -42,12 +43,14 @@ def published(
 
 
 @dataset(ImageData)
+@validate_ranges
 def imagenet(*, root: str, validation: PositiveInt) -> PictureSource:
     """ImageNet-1k in <root>/imagenet: train/<wnid>/*.JPEG and val/<wnid>/*.JPEG."""
     return PictureSource(partial(read_imagenet, Path(root) / "imagenet", validation=validation))
 
 
 @dataset(ImageData)
+@validate_ranges
 def image_folder(
     *,
     folder: str,
@@ -62,6 +65,7 @@ def image_folder(
 
 
 @dataset(ImageData)
+@validate_ranges
 def image_table(
     *,
     table: str,

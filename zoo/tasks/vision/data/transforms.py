@@ -22,13 +22,22 @@ from torchvision.transforms.v2 import functional as tv
 from zoo.data.option_hints import format_option
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.tasks.vision.batch import Picture
-from zoo.types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt
+from zoo.types import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    validate_ranges,
+)
 
 Resize = Literal["crop", "squash", "pad"]
 _MOST_PIXELS = 100_000_000
 """Maximum number of pixels of the net's input, and of a scaled picture before it is cropped."""
 
 
+@validate_ranges
 @dataclass(frozen=True)
 class Preprocessing:
     """Brings a picture to the size of the net's input. Checkpoints store these arguments.
@@ -53,8 +62,6 @@ class Preprocessing:
     share: PositiveFraction = 1.0
 
     def __post_init__(self) -> None:
-        if self.height < 1 or self.width < 1:
-            raise ConfigError(f"data.height={self.height} and data.width={self.width}: write whole numbers from 1")
         if self.height * self.width > _MOST_PIXELS:
             raise ConfigError(
                 f"data.height={self.height} and data.width={self.width} are more than {_MOST_PIXELS:,} pixels"
@@ -64,10 +71,6 @@ class Preprocessing:
         for name, numbers in (("mean", self.mean), ("std", self.std)):
             if len(numbers) != self.channels:
                 raise ConfigError(f"data.{name} has {len(numbers)} numbers, and the pictures {self.channels} channels")
-        if min(self.std) <= 0:
-            raise ConfigError(f"data.std={list(self.std)}: every number must be above 0")
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"data.share={self.share}: write a number above 0, up to 1")
 
     def __call__(self, picture: Picture) -> Picture:
         """Returns the picture in the size of the net's input."""
@@ -144,6 +147,7 @@ class Preprocessing:
         return padded
 
 
+@validate_ranges
 class Augmentation:
     """Changes a training picture at random, by the operations below in this order.
 
@@ -172,14 +176,6 @@ class Augmentation:
         group = "data.augmentation"
         if resized_crop is not None and not (len(resized_crop) == 2 and 0 < resized_crop[0] <= resized_crop[1] <= 1):
             raise ConfigError(f"{group}.resized_crop={list(resized_crop)}: write two shares, such as [0.08, 1.0]")
-        for name, number in (("crop_padding", crop_padding), ("rand_augment", rand_augment)):
-            if number < 0:
-                raise ConfigError(f"{group}.{name}={number}: write a whole number from 0")
-        if not 0 <= magnitude <= 30:
-            raise ConfigError(f"{group}.magnitude={magnitude}: write a whole number from 0 to 30")
-        for name, share in (("color_jitter", color_jitter), ("erasing", erasing)):
-            if not 0 <= share <= 1:
-                raise ConfigError(f"{group}.{name}={share}: write a number from 0 to 1")
         self.resized_crop = None if resized_crop is None else (float(resized_crop[0]), float(resized_crop[1]))
         self.crop_padding = crop_padding
         self.flip = flip

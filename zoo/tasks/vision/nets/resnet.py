@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
 from zoo.tasks.vision.nets.picture_net import PictureNet
-from zoo.types import PositiveInt, Probability
+from zoo.types import PositiveInt, Probability, validate_ranges
 
 Form = Literal["cifar", "imagenet"]
 Stem = Literal["small", "large"]
@@ -26,6 +26,7 @@ _IMAGENET: dict[int, tuple[bool, tuple[int, ...]]] = {
 """He et al. 2016, table 1: depth -> whether blocks are bottlenecks, and the number of blocks in each stage."""
 
 
+@validate_ranges
 class ResNet(PictureNet):
     """A stem, stages of residual blocks, the mean over the picture and a linear layer.
 
@@ -78,10 +79,6 @@ class ResNet(PictureNet):
         is_bottleneck, counts = _layout(depth, form)
         block = Bottleneck if is_bottleneck else Basic
         dim = {"cifar": 16, "imagenet": 64}[form] if dim is None else dim
-        if dim < 1:
-            raise ValueError(f"dim={dim}: write a width of 1 or more")
-        if not 0 <= stochastic_depth < 1:
-            raise ValueError(f"stochastic_depth={stochastic_depth}: write a probability from 0 up to, but not, 1")
         if (stem or "small") not in ("small", "large"):
             raise ValueError(f"stem is 'small' or 'large', not {stem!r}")
         if shortcut not in ("projection", "padding"):
@@ -134,6 +131,7 @@ class ResNet(PictureNet):
         return self.SIZES[size]
 
 
+@validate_ranges
 class Basic(nn.Module):
     """relu(shortcut(x) + gate(bn(conv3x3(relu(bn(conv3x3(x))))))) (He et al. 2016, fig. 5, left)."""
 
@@ -166,6 +164,7 @@ class Basic(nn.Module):
         return out
 
 
+@validate_ranges
 class Bottleneck(nn.Module):
     """relu(shortcut(x) + gate(branch)), with 1x1, 3x3 and 1x1 convolutions as branch (He et al. 2016, fig. 5)."""
 
@@ -201,6 +200,7 @@ class Bottleneck(nn.Module):
         return out
 
 
+@validate_ranges
 class Padding(nn.Module):
     """Takes every `stride`-th pixel and appends channels of zeros (He et al. 2016, section 3.3, option A)."""
 

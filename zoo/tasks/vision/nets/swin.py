@@ -17,9 +17,10 @@ from zoo.attention.positions.embeddings import resized_grid
 from zoo.tasks.vision.nets.picture_net import GridNet
 from zoo.tasks.vision.nets.vit import linears, patch_grid, stochastic_branches
 from zoo.tasks.vision.nets.windows import Windows
-from zoo.types import NonNegativeInt, PositiveInt, Probability
+from zoo.types import NonNegativeInt, PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class Swin(GridNet):
     """Patches, and stages of blocks, each with a coarser and wider map (Liu et al. 2021, section 3.1 and fig. 3).
 
@@ -72,8 +73,6 @@ class Swin(GridNet):
         dim, layers, heads, window = self._numbers(size, dim, layers, heads, window)
         if len(layers) != len(heads):
             raise ValueError(f"layers and heads are numbers of each stage, got {len(layers)} and {len(heads)} of them")
-        if min(*layers, *heads, dim, window, patch, ratio) < 1:
-            raise ValueError("dim, layers, heads, window, patch and ratio must be 1 or more")
         self.patch = patch
         self.grid(height, width)
         self.patches = nn.Sequential(
@@ -154,6 +153,7 @@ class Swin(GridNet):
         return self.merges[merge](x) if merge in self.merges else x
 
 
+@validate_ranges
 class SwinBlock(nn.Module):
     """x + f(norm(x)), with f first attention within windows, then a feed-forward network (Liu et al. 2021, eq. 3)."""
 
@@ -193,6 +193,7 @@ class SwinBlock(nn.Module):
         return Windows(rows, columns, self.window, down, right)
 
 
+@validate_ranges
 class PatchMerging(nn.Module):
     """Merges 2x2 neighbours into one cell of twice the width (Liu et al. 2021, section 3.1); odd sides are padded."""
 

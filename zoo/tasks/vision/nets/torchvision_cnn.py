@@ -15,7 +15,7 @@ from torchvision.models import get_model, list_models
 
 from zoo.errors import did_you_mean
 from zoo.tasks.vision.nets.picture_net import PictureNet
-from zoo.types import PositiveInt
+from zoo.types import PositiveInt, validate_ranges
 
 
 class _Family(NamedTuple):
@@ -58,6 +58,7 @@ def backbones() -> tuple[str, ...]:
     return tuple(name for name in list_models(module=torchvision.models) if name.startswith(tuple(_FAMILIES)))
 
 
+@validate_ranges
 class TorchvisionCNN(PictureNet):
     """A classifier of torchvision with a gate after some of its modules.
 

@@ -24,9 +24,10 @@ from zoo.attention import (
 )
 from zoo.tasks.vision.nets.picture_net import TokenNet
 from zoo.tasks.vision.nets.positions import TokenPositions
-from zoo.types import NonNegativeInt, PositiveInt, Probability
+from zoo.types import NonNegativeInt, PositiveInt, Probability, validate_ranges
 
 
+@validate_ranges
 class ViT(TokenNet):
     """Patches and a class token, pre-norm blocks, a norm, a linear head (Dosovitskiy et al. 2021, eq. 1-4).
 
@@ -163,6 +164,7 @@ class ViT(TokenNet):
         return self.norm(last(x, first=first))  # type: ignore[no-any-return]
 
 
+@validate_ranges
 class Tokens(nn.Module):
     """[x_class; registers; x_p^1 E; ...; x_p^N E] + E_pos (Dosovitskiy et al. 2021, eq. 1).
 
@@ -188,10 +190,6 @@ class Tokens(nn.Module):
         dropout: Probability,
     ) -> None:
         super().__init__()
-        if patch < 1:
-            raise ValueError(f"patch is a number of pixels, 1 or more, got {patch}")
-        if registers < 0:
-            raise ValueError(f"registers must be 0 or more, got {registers}")
         self.patch = patch
         self.grid = self.grid_of(height, width)
         self.extra = class_token + registers
@@ -227,7 +225,7 @@ class Tokens(nn.Module):
 def patch_grid(height: int, width: int, patch: int) -> tuple[int, int]:
     """Returns the numbers of rows and columns of patches; `patch` must divide both sides."""
     for name, side in (("height", height), ("width", width)):
-        if side % patch or side < 1:
+        if side % patch:
             raise ValueError(_misfit(name, side, patch))
     return height // patch, width // patch
 
@@ -241,16 +239,11 @@ def named_sizes(sizes: dict[str, dict[str, int]], size: str | None, own: dict[st
     if missing:
         raise ValueError(f"give {', '.join(missing)}, or a size: {', '.join(sizes)}")
     numbers = {name: named[name] if number is None else number for name, number in own.items()}
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name} must be 1 or more, got {number}")
     return list(numbers.values())
 
 
 def stochastic_branches(layers: int, rate: float) -> list[Callable[[], nn.Module] | None]:
     """Returns a factory of stochastic depth for each block, with rates from 0 at the first to `rate` at the last."""
-    if not 0.0 <= rate < 1.0:
-        raise ValueError(f"stochastic_depth is a probability below 1, got {rate}")
     rates = [rate * number / max(1, layers - 1) for number in range(layers)]
     return [partial(StochasticDepth, p=each, mode="row") if each else None for each in rates]
 
