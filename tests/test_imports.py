@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import graphlib
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from zoo.lazy_exports import read_homes
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = {
@@ -84,3 +89,43 @@ def test_no_export_has_the_name_of_a_module(package: str) -> None:
     exported = set(found.__all__) if hasattr(found, "__getattr__") else set()  # others bind their names at once
     modules = {name.rpartition(".")[2] for name in FILES if name.rpartition(".")[0] == package}
     assert not exported & modules
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        (["model=gat", "data.nodes=240", "data.classes=3", "data.tags=4", "data.trusted=2", "data.distractors=2"], 124),
+        (["model=sasrec", "data.users=40", "data.items=20"], 168),
+    ],
+    ids=["gat", "sasrec"],
+)
+def test_a_run_imports_what_it_uses_alone(options: list[str], most: int, tmp_path: Path) -> None:
+    """Packages import lazily what they export; maps, other mechanisms and fine-tuning are not loaded by a plain run."""
+    code = (
+        "import sys; from zoo.cli.main import main; code = main(sys.argv[1:])\n"
+        "print(*(name for name, each in sys.modules.items() if f'{name}.'.startswith('zoo.')), file=sys.stderr)\n"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "train", *options, "data.max_epochs=1", "logger=csv", "run_dir=run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert "zoo.training.run" in loaded
+    assert not loaded & {
+        "zoo.maps.export",
+        "zoo.checkpoints.finetune",
+        "zoo.attention.penalties",
+        "zoo.training.preflight",
+    }
+    assert len(loaded) <= most, sorted(loaded)
+
+
+@pytest.mark.parametrize("package", ["zoo.attention", "zoo.maps"])
+def test_what_a_package_imports_lazily_is_what_it_exports(package: str) -> None:
+    found = importlib.import_module(package)
+    assert set(found.__all__) == set(read_homes(FILES[package]))
+    for name in found.__all__:
+        assert getattr(found, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = found.Nothing

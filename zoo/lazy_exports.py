@@ -1,10 +1,23 @@
-"""The public names of a package, each imported when it is first used."""
+"""The public names of a package, each imported when it is first used.
+
+A package whose names other modules import, such as `zoo.attention`, imports them under `TYPE_CHECKING`, for the type
+checker and editors, and `import_lazily` reads them there:
+
+    if TYPE_CHECKING:
+        from zoo.attention.attention import Attention
+    else:
+        __getattr__ = import_lazily(__name__, __file__)
+
+`exports` is for packages whose names are used by configurations alone.
+"""
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -17,13 +30,33 @@ def exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[
         package: The `__name__` of the package.
         homes: Module -> the names that it defines.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    home = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
+    return _make_getter(package, home), sorted(home)
 
-    def attribute(name: str) -> Any:
+
+def import_lazily(package: str, file: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that imports its public names under `TYPE_CHECKING`.
+
+    Args:
+        package: The `__name__` of the package.
+        file: Its `__file__`, whose source says which module has a name.
+    """
+    return _make_getter(package, read_homes(Path(file)))
+
+
+def read_homes(file: Path) -> dict[str, str]:
+    """Reads where the names are defined that a file imports under `TYPE_CHECKING`."""
+    blocks = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.If)]
+    imports = [each for block in blocks for each in block.body if isinstance(each, ast.ImportFrom)]
+    return {name.name: each.module or "" for each in imports for name in each.names}
+
+
+def _make_getter(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
+    def get_export(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{package}.{home[name]}"), name)
+        found = getattr(import_module(home[name]), name)
         setattr(sys.modules[package], name, found)
         return found
 
-    return attribute, sorted(home)
+    return get_export

@@ -41,7 +41,7 @@ _CONDITIONS = {
     ">": (operator.gt, "above"),
     "<": (operator.lt, "below"),
 }
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+_DESCRIPTIONS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,17 +73,17 @@ def validate_ranges(called: F) -> F:
 
 
 def get_ranges(called: Callable[..., Any]) -> dict[str, Any]:
-    """The types of those parameters of a class or function that have a range."""
+    """Returns the types of those parameters of a class or function that have a range."""
     return _read_signature(called.__init__ if inspect.isclass(called) else called)[1]
 
 
 def has_range(hint: Any) -> bool:
-    """Whether a part of a type has a range."""
+    """Returns whether a part of a type has a range."""
     return get_origin(hint) is Annotated or any(map(has_range, get_args(hint)))
 
 
 def meets(value: Any, condition: str | TextPattern) -> bool:
-    """Whether a value of the right type meets a condition of an `Annotated` type."""
+    """Returns whether a value of the right type meets a condition of an `Annotated` type."""
     if isinstance(condition, TextPattern):
         return re.fullmatch(condition.pattern, value) is not None
     if condition == "any":
@@ -93,17 +93,17 @@ def meets(value: Any, condition: str | TextPattern) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """A type in words, for messages."""
+    """Returns a type in words, for messages."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        said = [_describe_condition(each) for each in arguments[1:] if each != "any"]
-        return " ".join([describe(arguments[0]), " and ".join(said)]).strip()
+        conditions = [_describe_condition(condition) for condition in arguments[1:] if condition != "any"]
+        return " ".join([describe(arguments[0]), " and ".join(conditions)]).strip()
     if origin in (Union, UnionType):
         return " or ".join(map(describe, arguments))
     if origin is Literal:
         return " or ".join(map(repr, arguments))
-    if hint in _WORDS:
-        return _WORDS[hint]
+    if hint in _DESCRIPTIONS:
+        return _DESCRIPTIONS[hint]
     kind = origin or hint
     if _is_a(kind, Mapping):
         return f"a mapping, each value {describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
@@ -121,14 +121,14 @@ def _parse(condition: str) -> tuple[Callable[[Any, Any], Any], float]:
 
 def _validate_calls(function: F, name: str) -> F:
     @functools.wraps(function)
-    def validated(*positional: Any, **named: Any) -> Any:
+    def validate_and_call(*positional: Any, **named: Any) -> Any:
         names, hints = _read_signature(function)
         for key, value in (*zip(names, positional, strict=False), *named.items()):
             if key in hints and not _is_within(value, hints[key]):
                 raise ValueError(f"{name}({key}={value!r}) does not fit: {key} is to be {describe(hints[key])}")
         return function(*positional, **named)
 
-    return validated  # type: ignore[return-value]
+    return validate_and_call  # type: ignore[return-value]
 
 
 @functools.cache
@@ -146,7 +146,7 @@ def _read_signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict
 
 
 def _is_within(value: Any, hint: Any) -> bool:
-    """Whether all numbers of a value lie in the ranges of a type. Lists have members of one type."""
+    """Returns whether all numbers of a value lie in the ranges of a type. Lists have members of one type."""
     if isinstance(value, bool) or not isinstance(value, Real | list | tuple | Mapping):
         return True
     origin, arguments = get_origin(hint), get_args(hint)

@@ -1,4 +1,4 @@
-"""The core stands alone: torch, the standard library, jaxtyping and `zoo.types`; and its tests check its shapes."""
+"""The core stands alone: torch, the standard library, jaxtyping and what is below it; its tests check its shapes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import torch
 from jaxtyping import TypeCheckError
 
 import zoo.attention
+import zoo.lazy_exports
 import zoo.types
 
 FILES = sorted(Path(zoo.attention.__file__).parent.glob("**/*.py"))
-BELOW = {"zoo.types": Path(zoo.types.__file__)}
+BELOW = {"zoo.types": Path(zoo.types.__file__), "zoo.lazy_exports": Path(zoo.lazy_exports.__file__)}
 """What the core imports of this project."""
 
 
@@ -43,7 +44,10 @@ def test_shapes_are_checked_while_tests_run() -> None:
 
 
 def test_importing_the_core_loads_no_framework() -> None:
-    code = "import json, sys, zoo.attention; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    code = (
+        "import json, sys; from zoo.attention import *\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
     environment = {**os.environ, "PYTHONPATH": str(Path(zoo.attention.__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr

@@ -82,7 +82,7 @@ def test_a_penalty_is_weighed_added_and_logged(name: str) -> None:
     with record(plain) as maps:
         plain.training_step(batch(), 0)
     given = [maps["layer.attend"], *([batch()["gold"]] if name.startswith("guidance") else []), batch()["mask"]]
-    assert value == pytest.approx(float(PENALTIES[name](*given).mean), abs=1e-6)
+    assert value == pytest.approx(float(getattr(zoo.attention, PENALTIES[name])()(*given).mean), abs=1e-6)
     loss.backward()
     assert module.layer.key.weight.grad is not None
     assert module.layer.key.weight.grad.any()

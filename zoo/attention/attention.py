@@ -35,6 +35,7 @@ from torch import Tensor
 from zoo.attention.attention_state import AttentionState, NormalizerOutput
 from zoo.attention.dropout import DropWeights
 from zoo.attention.kernels import fused
+from zoo.attention.kernels import fused_blocks as fused_blocks  # registers its kernel
 from zoo.attention.kv_cache import KVCache, repeat_kv, zero_masked_nonfinite
 from zoo.attention.mechanism import Normalizer, Position, PreparedKeys, Restriction, Score, check_layout
 from zoo.attention.site import AttentionSite

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from zoo.lazy_exports import read_homes
+
 CORE = Path(__file__).parents[1] / "attention"
 _MAX_COST_WIDTH = 40
 
@@ -122,8 +124,7 @@ def _is_name(node: ast.expr, name: str) -> bool:
 
 
 def _read_exports() -> set[str]:
-    (names,) = (statement.value for statement in _parse(CORE / "__init__.py").body if isinstance(statement, ast.Assign))
-    return set(ast.literal_eval(names))
+    return set(read_homes(CORE / "__init__.py"))
 
 
 def table() -> Iterator[str]:

@@ -30,7 +30,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.data.csv_recovery import read_records
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.option_hints import is_offered, skip_hint
 from zoo.errors import DataError, did_you_mean, quote_value
@@ -98,6 +97,8 @@ def read_table(
     Raises:
         DataError: the file is missing or empty, or its header lacks, repeats or does not name a column.
     """
+    from zoo.data.csv_recovery import read_records
+
     path = Path(path)
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
     if kind not in _DELIMITERS:
@@ -139,6 +140,8 @@ class Table:
         self.index = {name: i for i, name in enumerate(self.columns)}
 
     def __iter__(self) -> Iterator[Row]:
+        from zoo.data.csv_recovery import read_records
+
         self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
         records = read_records(self.path, self.delimiter, len(self.columns), self.encoding)
         next(records)

@@ -12,9 +12,16 @@
 The modules `score`, `diagnose`, `words`, `frames` and `draw` take a `LabelledMap`, which `add` and `load` return.
 """
 
-from zoo.maps.folder import Writer
-from zoo.maps.labelled import LabelledMap
-from zoo.maps.labelling import edge_gold, labelled
-from zoo.maps.reading import Example, Maps, load
+from typing import TYPE_CHECKING
+
+from zoo.lazy_exports import import_lazily
+
+if TYPE_CHECKING:
+    from zoo.maps.folder import Writer
+    from zoo.maps.labelled_map import LabelledMap
+    from zoo.maps.labelling import edge_gold, labelled
+    from zoo.maps.reading import Example, Maps, load
+else:
+    __getattr__ = import_lazily(__name__, __file__)
 
 __all__ = ["Example", "LabelledMap", "Maps", "Writer", "edge_gold", "labelled", "load"]

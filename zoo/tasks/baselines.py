@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,9 @@ from jaxtyping import Float, Int
 from torchmetrics.functional.classification import multiclass_f1_score
 
 from zoo.data.splits import SPLITS, TRAIN
-from zoo.text import Score
+
+if TYPE_CHECKING:
+    from zoo.text import Score
 
 HELD_OUT = SPLITS[1:]
 

@@ -7,28 +7,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from zoo.attention import Attention, AttentionMap
+from zoo.attention import Attention
 from zoo.cpu_memory import disable_onednn_cache
 from zoo.data.encodings import UTF8, Encoding
-from zoo.data.lines import TextLines
 from zoo.data.loader import Loader
 from zoo.data.splits import SPLITS
-from zoo.data.tables import OnBadRow
-from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError
-from zoo.maps.source import MapOptions, MapSource
 from zoo.optim import OptimizerConfig
-from zoo.tasks.baselines import Baseline
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
-from zoo.tasks.summary import Summary
+
+if TYPE_CHECKING:
+    from zoo.attention import AttentionMap
+    from zoo.data.lines import TextLines
+    from zoo.data.tables import OnBadRow
+    from zoo.data.unknown_labels import UnknownLabels
+    from zoo.maps.source import MapOptions, MapSource
+    from zoo.tasks.baselines import Baseline
+    from zoo.tasks.summary import Summary
 
 Mode = Literal["min", "max"]
 
@@ -339,6 +342,8 @@ class TaskData(pl.LightningDataModule, ABC):
 
     def summary(self) -> Summary:
         """Returns what the data hold, which `zoo check` prints: sizes, labels, the longest examples, vocabularies."""
+        from zoo.tasks.summary import Summary
+
         return Summary(noun="example", sizes={split: len(self.examples(split).entries) for split in SPLITS})
 
     def empty_hint(self, split: str) -> str:

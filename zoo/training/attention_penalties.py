@@ -5,37 +5,29 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from zoo import distributed
-from zoo.attention import (
-    Coverage,
-    DoublyStochastic,
-    EntropyPenalty,
-    GuidanceCrossEntropy,
-    GuidanceSquared,
-    HeadSimilarity,
-    Locality,
-    PenaltySum,
-    Recording,
-    record,
-    sites,
-)
+from zoo import attention, distributed
+from zoo.attention import Recording, record, sites
 from zoo.errors import ConfigError
 from zoo.tasks.contract import Task
 
-PENALTIES: dict[str, Any] = {
-    "coverage": Coverage(),
-    "doubly_stochastic": DoublyStochastic(),
-    "locality": Locality(),
-    "guidance_squared": GuidanceSquared(),
-    "guidance_cross_entropy": GuidanceCrossEntropy(),
-    "entropy": EntropyPenalty(),
-    "head_disagreement": HeadSimilarity(),
+if TYPE_CHECKING:
+    from zoo.attention import PenaltySum
+
+PENALTIES = {
+    "coverage": "Coverage",
+    "doubly_stochastic": "DoublyStochastic",
+    "locality": "Locality",
+    "guidance_squared": "GuidanceSquared",
+    "guidance_cross_entropy": "GuidanceCrossEntropy",
+    "entropy": "EntropyPenalty",
+    "head_disagreement": "HeadSimilarity",
 }
+"""Option -> class of `zoo.attention`."""
 _GUIDANCE = ("guidance_squared", "guidance_cross_entropy")
 
 
@@ -114,7 +106,7 @@ def _sum_penalties(module: Task, batch: Any, maps: Recording, factors: Mapping[s
 def _compute_penalty(
     name: str, maps: Recording, gold: Mapping[str, Tensor], real: Mapping[str, Tensor]
 ) -> list[PenaltySum]:
-    penalty = PENALTIES[name]
+    penalty = getattr(attention, PENALTIES[name])()
     if name in _GUIDANCE:
         return [penalty(maps[site], gold[site], real.get(site)) for site in maps if site in gold]
     return [penalty(found, real.get(site)) for site, found in maps.items()]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo import distributed
-from zoo.checkpoints.finetune import TransferReport, load_matching_weights, load_source
 from zoo.errors import warn
 from zoo.plurals import count_noun
 from zoo.tasks.contract import Task, TaskData
+
+if TYPE_CHECKING:
+    from zoo.checkpoints.finetune import TransferReport
 
 
 def initialize_weights(module: Task, data: TaskData, init: str | None) -> TransferReport | None:
@@ -26,6 +28,8 @@ def initialize_weights(module: Task, data: TaskData, init: str | None) -> Transf
     random = {} if init is not None else _random_frozen(module)
     module.begin(data)
     if init is not None:
+        from zoo.checkpoints.finetune import load_matching_weights, load_source
+
         return load_matching_weights(module, data.state(), load_source(module, init), init)
     left = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
     if left and distributed.is_rank_zero():

@@ -20,7 +20,6 @@ import torch
 from zoo import distributed, processes
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, warn
 from zoo.plurals import count_noun
-from zoo.training import worker_errors
 from zoo.training.run_config import CONFIG, LAST, RunConfig
 from zoo.training.run_dir import RunDir
 from zoo.training.run_errors import make_resume_hint
@@ -121,6 +120,8 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    from zoo.training import worker_errors
 
     for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is reported once, below

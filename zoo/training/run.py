@@ -14,7 +14,7 @@ from zoo.data.loader import explain_worker_death
 from zoo.errors import InterruptedRunError, warn
 from zoo.processes import raise_on_signals
 from zoo.tasks.contract import Task, TaskData
-from zoo.training import launch, loggers, preflight, resume, summary
+from zoo.training import launch, loggers, resume, summary
 from zoo.training.callbacks.guards import GracefulShutdown
 from zoo.training.evaluation import describe_empty_splits
 from zoo.training.results import evaluate_and_report
@@ -48,6 +48,8 @@ def train(config: RunConfig) -> dict[str, Any]:
         metadata = make_metadata(config.tree, data.state(), data.sizes())
         trainer = make_run_trainer(config, run_dir.path, data.max_epochs, metadata)
         if origin.content is None and not data.is_generated and not distributed.is_launched():
+            from zoo.training import preflight
+
             preflight.check_memory(config, module, data)
         run_dir.write_config(config)
         _fit(config, run_dir, trainer, module, data)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
 
 from zoo import distributed
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import TransferReport, reuse_data_state
 from zoo.config.instantiate import build
 from zoo.tasks.contract import Task, TaskData
 from zoo.training.attention_penalties import add_attention_penalties
 from zoo.training.evaluation import check_trainable
 from zoo.training.initial_weights import initialize_weights
 from zoo.training.run_config import RunConfig
+
+if TYPE_CHECKING:
+    from zoo.checkpoints.finetune import TransferReport
 
 
 def setup_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> TaskData:
@@ -36,6 +38,8 @@ def read_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> Ta
     data: TaskData = build(config.data, "data")
     data.order_seed = config.seed
     if config.init is not None or resumed is not None:
+        from zoo.checkpoints.finetune import reuse_data_state
+
         reuse_data_state(data, config.init, resumed)
     distributed.run_on_rank_zero(data.prepare_data)  # one process downloads and writes derived files
     data.setup()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from zoo import console as terminal
-from zoo.checkpoints.finetune import TransferReport
 from zoo.errors import escape_cell, quote_value
 from zoo.plurals import count_noun
+
+if TYPE_CHECKING:
+    from zoo.checkpoints.finetune import TransferReport
 
 SPLITS = ("train", "val", "test")
 CONTROLS = {"attention": "uniform", "gate": "none"}

@@ -267,10 +267,10 @@ def test_what_a_configuration_names_is_what_is_read(tmp_path: Path, monkeypatch:
         "ml_1m": partial(read_pairs, sasrec(tmp_path, rows, 5)),
         "amazon_beauty": partial(read_reviews, replace(BEAUTY, users=len(users), items=9, actions=len(found))),
     }
-    assert set(small) < set(data._READERS)
+    assert set(small) < set(published.READERS)
     for name, read in small.items():
-        assert data._READERS[name].func is read.func  # type: ignore[attr-defined]
-        monkeypatch.setitem(data._READERS, name, read)
+        assert published.READERS[name].func is read.func  # type: ignore[attr-defined]
+        monkeypatch.setitem(published.READERS, name, read)
     common = {"root": str(tmp_path), "cache": str(tmp_path / "cache"), "max_epochs": 2, "batch_size": 8, "length": 6}
     few = data.published(name="ml_100k", **common)  # type: ignore[arg-type]
     assert few.sizes() == {"items": FILMS, "length": 6}

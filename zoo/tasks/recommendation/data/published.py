@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -318,3 +319,13 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     size = archive.getinfo(name).file_size
     verify_published(size <= max(FREE, RATIO * path.stat().st_size), path, f"{name} has {size:,} bytes")
     return archive.read(name)
+
+
+READERS: dict[str, Callable[[list[Path]], Log]] = {
+    "ml_1m": partial(read_pairs, SASREC_ML_1M),
+    "ml_1m_ratings": partial(read_movielens, ML_1M),
+    "ml_100k": partial(read_movielens, ML_100K),
+    "amazon_beauty": partial(read_reviews, BEAUTY),
+    "amazon_beauty_sasrec": partial(read_pairs, SASREC_BEAUTY),
+}
+"""Name of a data set -> the function that reads it from the first of some folders that has it."""

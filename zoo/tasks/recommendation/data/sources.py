@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.datasets import dataset
@@ -16,17 +15,7 @@ from zoo.tasks.recommendation.data.files import Reading, read_interactions
 from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
 from zoo.tasks.recommendation.data.log import Duplicates, Log, Rare, make_log
 from zoo.tasks.recommendation.data.planted import plant
-from zoo.tasks.recommendation.data.published import (
-    BEAUTY,
-    ML_1M,
-    ML_100K,
-    SASREC_BEAUTY,
-    SASREC_ML_1M,
-    read_movielens,
-    read_pairs,
-    read_reviews,
-)
-from zoo.types import AnyFloat, PositiveInt
+from zoo.types import AnyFloat, PositiveInt, validate_ranges
 
 
 @dataset(HistoryData, generator=plant)
@@ -53,20 +42,15 @@ def published(
     `ml_1m` and `amazon_beauty_sasrec` are the files of the SASRec authors. `ml_1m_ratings` and `ml_100k` are ratings of
     GroupLens, and `amazon_beauty` are McAuley's reviews; these have times.
     """
+    from zoo.data.download import search_folders
+    from zoo.tasks.recommendation.data.published import READERS
+
     folders = search_folders(root, cache)
-    return HistorySource(partial(_READERS[name], folders))
-
-
-_READERS: dict[str, Callable[[list[Path]], Log]] = {
-    "ml_1m": partial(read_pairs, SASREC_ML_1M),
-    "ml_1m_ratings": partial(read_movielens, ML_1M),
-    "ml_100k": partial(read_movielens, ML_100K),
-    "amazon_beauty": partial(read_reviews, BEAUTY),
-    "amazon_beauty_sasrec": partial(read_pairs, SASREC_BEAUTY),
-}
+    return HistorySource(partial(READERS[name], folders))
 
 
 @dataset(HistoryData)
+@validate_ranges
 def interactions(
     *,
     table: str,
