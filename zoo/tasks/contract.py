@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from zoo import distributed
 from zoo.attention import Attention
 from zoo.cpu_memory import disable_onednn_cache
 from zoo.data.encodings import UTF8, Encoding
@@ -103,6 +104,16 @@ class Task(pl.LightningModule, ABC):
         if metric == cls.primary:
             return cls.primary_mode
         return "min" if metric.endswith("loss") else None
+
+    def log_training(self, metrics: Mapping[str, Tensor], examples: int) -> None:
+        """Logs metrics of a training step, each a mean over the examples of all processes.
+
+        Args:
+            metrics: Such as `train/loss`.
+            examples: Number of examples in the batch of this process.
+        """
+        is_shared = distributed.world_size() > 1
+        self.log_dict(dict(metrics), on_step=True, on_epoch=False, batch_size=examples, sync_dist=is_shared)
 
     def configure_optimizers(self) -> Any:
         return self.optimisation.configure(self)

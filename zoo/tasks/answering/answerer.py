@@ -106,14 +106,7 @@ class Answerer(Task):
     def training_step(self, batch: Questions, batch_idx: int) -> Tensor:
         losses = self.losses(self.net(batch), batch, training=True)
         loss = distributed.mean_loss(losses.sum(), len(losses))
-        self.log(
-            "train/loss",
-            loss,
-            on_step=True,
-            on_epoch=False,
-            batch_size=len(batch),
-            sync_dist=distributed.world_size() > 1,
-        )
+        self.log_training({"train/loss": loss}, len(batch))
         return loss
 
     def validation_step(self, batch: Questions, batch_idx: int) -> None:

@@ -112,10 +112,7 @@ class Captioner(WritingTask):
             )
         total, rewards = self.critic(self.net, batch, self.global_step)
         loss = distributed.mean_loss(total, len(batch))
-        about: dict[str, Any] = {"on_step": True, "on_epoch": False, "batch_size": len(batch)}
-        self.log_dict(
-            {"train/loss": loss, "train/cider": rewards.mean()}, sync_dist=distributed.world_size() > 1, **about
-        )
+        self.log_training({"train/loss": loss, "train/cider": rewards.mean()}, len(batch))
         return loss
 
     def configure_optimizers(self) -> Any:

@@ -115,14 +115,7 @@ class WritingTask(Task):
             total, added = losses.sum(), self._rewards(batch, maps, losses)
         count = len(targets.tokens[targets.is_real])
         loss = distributed.mean_loss(total, count)
-        self.log(
-            "train/loss",
-            loss,
-            on_step=True,
-            on_epoch=False,
-            batch_size=len(batch),
-            sync_dist=distributed.world_size() > 1,
-        )
+        self.log_training({"train/loss": loss}, len(batch))
         return loss if added is None else loss + distributed.mean_loss(added, count)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:

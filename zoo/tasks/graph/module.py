@@ -81,14 +81,7 @@ class NodeClassifier(Task):
         logits = self._logits(batch, nodes)
         total = F.cross_entropy(logits, batch.y.index_select(0, nodes), reduction="sum")
         loss = distributed.mean_loss(total, len(nodes))
-        self.log(
-            "train/loss",
-            loss,
-            on_step=True,
-            on_epoch=False,
-            batch_size=len(nodes),
-            sync_dist=distributed.world_size() > 1,
-        )
+        self.log_training({"train/loss": loss}, len(nodes))
         return loss
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:

@@ -86,9 +86,7 @@ class CandidateRanker(Recommender):
         labels = torch.zeros_like(logits)
         labels[:: 1 + self.negatives] = 1.0
         loss = distributed.mean_loss(F.binary_cross_entropy_with_logits(logits, labels, reduction="sum"), count)
-        self.log(
-            "train/loss", loss, on_step=True, on_epoch=False, batch_size=count, sync_dist=distributed.world_size() > 1
-        )
+        self.log_training({"train/loss": loss}, count)
         return loss
 
     def validation_step(self, batch: Histories, batch_idx: int) -> None:

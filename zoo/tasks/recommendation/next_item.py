@@ -74,14 +74,7 @@ class NextItem(Recommender):
             hidden, targets, users = hidden[rows], targets[rows], users[rows]
         total = self.loss(hidden, targets, self.net.items.weight, users, batch)
         loss = distributed.mean_loss(total, len(targets))
-        self.log(
-            "train/loss",
-            loss,
-            on_step=True,
-            on_epoch=False,
-            batch_size=len(targets),
-            sync_dist=distributed.world_size() > 1,
-        )
+        self.log_training({"train/loss": loss}, len(targets))
         return loss
 
     def encode(self, batch: Histories) -> Float[Tensor, "b d"]:

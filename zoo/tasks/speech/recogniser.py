@@ -151,14 +151,7 @@ class Recogniser(WritingTask):
         heard = net.ctc(encoded)
         losses = net.ctc.loss(heard, targets)
         loss = distributed.mean_loss(losses.sum(), int(targets.lengths.sum()))
-        self.log(
-            "train/ctc",
-            loss,
-            on_step=True,
-            on_epoch=False,
-            batch_size=len(batch),
-            sync_dist=distributed.world_size() > 1,
-        )
+        self.log_training({"train/ctc": loss}, len(batch))
         both = (1.0 - self.ctc) * spelled + self.ctc * loss
         for found in maps.values():
             both = both + self.guidance * self._guidance(found, heard, targets)
@@ -179,8 +172,7 @@ class Recogniser(WritingTask):
             of_ends = NoStopPenalty()(found, targets.tokens == END)
             mean = mean + distributed.mean_loss(of_ends.total, of_ends.count)
         mean = mean * distributed.mean_loss(stops.sum(), of_tokens.count)
-        how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": distributed.world_size() > 1}
-        self.log("train/guidance", mean.detach(), batch_size=len(targets), **how)
+        self.log_training({"train/guidance": mean.detach()}, len(targets))
         return mean
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:

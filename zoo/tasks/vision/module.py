@@ -112,14 +112,7 @@ class ImageClassifier(Task):
             pixels, labels = self.mix(pixels, labels)
         total = F.cross_entropy(self._logits(pixels), labels, reduction="sum", label_smoothing=self.smoothing)
         loss = distributed.mean_loss(total, len(labels))
-        self.log(
-            "train/loss",
-            loss,
-            on_step=True,
-            on_epoch=False,
-            batch_size=len(labels),
-            sync_dist=distributed.world_size() > 1,
-        )
+        self.log_training({"train/loss": loss}, len(labels))
         return loss
 
     def validation_step(self, batch: Images, batch_idx: int) -> None:
