@@ -38,6 +38,8 @@ Side = Annotated[int, ">= 32", "<= 256"]
 """Height and width of a picture."""
 Noise = Annotated[int, ">= 0", "<= 255"]
 """Largest change of a pixel, of 255."""
+Alignment = Annotated[int, ">= 1", "<= 8"]
+"""Pixels from one place where a thing may begin to the next."""
 MOST = 6
 """The most things in a picture."""
 _GAP, _APART = 2, 3
@@ -113,7 +115,13 @@ _ALL = Kinds()
 
 @validate_ranges
 def draw_scenes(
-    counts: Sequence[int], *, side: Side = 48, noise: Noise = 16, kinds: Kinds = _ALL, seed: Seed = 0
+    counts: Sequence[int],
+    *,
+    side: Side = 48,
+    noise: Noise = 16,
+    kinds: Kinds = _ALL,
+    align: Alignment = 1,
+    seed: Seed = 0,
 ) -> Scenes:
     """Draws pictures; the same arguments give the same pictures.
 
@@ -122,11 +130,12 @@ def draw_scenes(
         side: Height and width of a picture.
         noise: Largest change of a pixel, of 255.
         kinds: What things there are.
+        align: Pixels from one place where a thing may begin to the next.
         seed: Seed of all random numbers.
     """
     check_scenes(side=side, most=max(counts, default=1), kinds=kinds)
     draw, grain = random.Random(seed), np.random.default_rng(seed)
-    things = [_things(draw, count, side, kinds) for count in counts]
+    things = [_things(draw, count, side, kinds, align) for count in counts]
     pixels = np.empty((len(things), 3, side, side), dtype=np.uint8)
     for picture, inside in zip(pixels, things, strict=True):
         picture[:] = _drawn(grain, inside, side, noise)
@@ -134,7 +143,16 @@ def draw_scenes(
 
 
 def plant_scenes(
-    *, pictures: int, held_out: int, least: int, most: int, side: int, noise: int, kinds: Kinds = _ALL, seed: int
+    *,
+    pictures: int,
+    held_out: int,
+    least: int,
+    most: int,
+    side: int,
+    noise: int,
+    kinds: Kinds = _ALL,
+    align: int = 1,
+    seed: int,
 ) -> tuple[Scenes, random.Random]:
     """Draws the pictures of all splits, as the options of a data set ask; see `zoo.tasks.captioning.sentences.plant`.
 
@@ -148,7 +166,7 @@ def plant_scenes(
     check_numbers(total * 3 * side**2, f"data.pictures={pictures}, held_out={held_out} and side={side}")
     draw = random.Random(seed)
     counts = [draw.randint(least, most) for _ in range(total)]
-    return draw_scenes(counts, side=side, noise=noise, kinds=kinds, seed=seed), draw
+    return draw_scenes(counts, side=side, noise=noise, kinds=kinds, align=align, seed=seed), draw
 
 
 def relation(one: Thing, other: Thing) -> Relation:
@@ -172,13 +190,13 @@ def check_scenes(*, side: int, most: int, kinds: Kinds = _ALL) -> None:
         )
 
 
-def _things(draw: random.Random, count: int, side: int, kinds: Kinds) -> tuple[Thing, ...]:
+def _things(draw: random.Random, count: int, side: int, kinds: Kinds, align: int) -> tuple[Thing, ...]:
     """Places things one after another, and begins anew where the next one finds no place."""
     while True:
         found: list[Thing] = []
         for colour, shape in draw.sample(list(product(kinds.colours, kinds.shapes)), count):
             size: Size = draw.choice(kinds.sizes)
-            placed = _placed(draw, found, SIZES[size], side)
+            placed = _placed(draw, found, SIZES[size], side, align)
             if placed is None:
                 break
             found.append(Thing(colour, shape, size, placed))
@@ -186,9 +204,9 @@ def _things(draw: random.Random, count: int, side: int, kinds: Kinds) -> tuple[T
             return tuple(sorted(found, key=lambda thing: thing.box.centre[1]))
 
 
-def _placed(draw: random.Random, others: Sequence[Thing], extent: int, side: int) -> Box | None:
+def _placed(draw: random.Random, others: Sequence[Thing], extent: int, side: int, align: int) -> Box | None:
     for _ in range(_ATTEMPTS):
-        top, left = (draw.randint(1, side - extent - 1) for _ in range(2))
+        top, left = (1 + align * draw.randint(0, (side - extent - 2) // align) for _ in range(2))
         box = Box(top, left, top + extent, left + extent)
         if all(_clear(box, other.box) for other in others):
             return box

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.pictures.scenes import COLOURS, Box, Kinds, Noise, Side, Thing, plant_scenes
+from zoo.tasks.pictures.scenes import COLOURS, Alignment, Box, Kinds, Noise, Side, Thing, plant_scenes
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 _COLOURS = tuple(COLOURS)
@@ -69,6 +69,7 @@ def plant(
     shapes: Annotated[int, ">= 2", "<= 6"] = 3,
     small: bool = False,
     side: Side = 48,
+    align: Alignment = 8,
     noise: Noise = 16,
     seed: Seed = 0,
 ) -> AskedScenes:
@@ -83,12 +84,22 @@ def plant(
         shapes: Number of shapes: square, cross, ring, triangle, circle and diamond.
         small: Whether some things are small; otherwise all are large.
         side: Height and width of a picture.
+        align: Pixels from one place where a thing may begin to the next. With 8, the side of a cell of the default
+            model, four cells hold a thing in nearly equal parts, so that no cell holds an edge alone.
         noise: Largest change of a pixel, of 255.
         seed: Seed of the generator.
     """
     kinds = Kinds(_COLOURS[:colours], _SHAPES[:shapes], ("small", "large") if small else ("large",))
     scenes, draw = plant_scenes(
-        pictures=pictures, held_out=held_out, least=least, most=most, side=side, noise=noise, kinds=kinds, seed=seed
+        pictures=pictures,
+        held_out=held_out,
+        least=least,
+        most=most,
+        side=side,
+        noise=noise,
+        kinds=kinds,
+        align=align,
+        seed=seed,
     )
     asked = [ask(draw, things, kinds) for things in scenes.things]
     return AskedScenes(
