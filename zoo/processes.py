@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import InterruptedRunError
-from zoo.io import locks
 
 _SECONDS = 0.2
 """Between two looks at whether the parent lives."""
@@ -65,10 +64,8 @@ def make_environment(**more: str) -> dict[str, str]:
     return found
 
 
-def run(arguments: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> int:
+def run(arguments: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     """Runs a command to its end and returns its exit code. A signal to this process is passed on to it once.
-
-    The command inherits the locks `pass_fds`, and knows of them, so that processes that it forks do not.
 
     The process has a session of its own: Ctrl-C at a terminal would otherwise reach it twice, which means to stop
     without saving.
@@ -76,10 +73,9 @@ def run(arguments: Sequence[str], *, env: Mapping[str, str] | None = None, pass_
     with forward_signals() as forwarder:
         process = subprocess.Popen(
             arguments,
-            env=make_environment(**(env or {}), **locks.inherit_environment(pass_fds)),
+            env=make_environment(**(env or {})),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            pass_fds=tuple(pass_fds),
         )
         forwarder.attach(process)
         return process.wait()

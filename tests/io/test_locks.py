@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from zoo import processes
 from zoo.io import locks
 
 
@@ -52,32 +49,6 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
         os.waitpid(child, 0)
         os.close(begun)
         os.close(told)
-
-
-def test_a_process_that_is_given_a_lock_does_not_pass_it_on(tmp_path: Path, folder: int) -> None:
-    """A job of a sweep has a lock of the sweep, and its data workers do not."""
-    locks.acquire(folder, shared=True)
-    ((name, value),) = locks.inherit_environment([folder]).items()
-    program = f"""if True:
-        import os, sys
-        from pathlib import Path
-        from zoo.io import locks
-        locks.adopt_inherited()
-        parent = os.getpid()
-        if os.fork():
-            os.wait()
-        else:
-            holders = locks.find_holders(Path({str(tmp_path)!r}))
-            print(parent in holders, os.getpid() in holders, "{name}" in os.environ, file=sys.stderr)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=processes.make_environment(**{name: value}),
-        pass_fds=[folder],
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == "True False False\n"
 
 
 def test_who_has_a_lock_is_said(tmp_path: Path, folder: int) -> None:

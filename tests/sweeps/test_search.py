@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ import yaml
 
 from zoo import processes
 from zoo.errors import ConfigError
-from zoo.sweeps import search_space
+from zoo.sweeps import search
+from zoo.training.callbacks import pruning
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 SEARCH = ["train", "-m", "hydra/sweeper=optuna", "model=gat", "optimizer.lr=tag(log,interval(0.0001,0.1))"]
@@ -37,6 +39,7 @@ def trials_done(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         if len(rates) == 3:
             return 130
         found = {"val/accuracy": 1 - abs(rates[-1] - 0.01), "test/accuracy": 0.5}
+        Path(given["run_dir"].strip("'")).mkdir(parents=True)
         Path(given["run_dir"].strip("'"), "metrics.json").write_text(json.dumps(found))
         return 0
 
@@ -48,7 +51,7 @@ def test_what_is_searched() -> None:
     distributions = pytest.importorskip("optuna").distributions
     given = ["model=gat", "a=int(interval(1,5))", "b=tag(log,interval(0.1,1.0))", "c=range(2,9,2)", "d=x,y"]
     given += ["e=choice(1,2)", "f=interval(1,5)"]
-    fixed, space = search_space.parse_space(given)
+    fixed, space = search.parse_space(given)
     assert fixed == ["model=gat"]
     assert space == {
         "a": distributions.IntDistribution(1, 5),
@@ -71,7 +74,7 @@ def test_what_is_searched() -> None:
 )
 def test_settings_that_do_not_fit(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        search_space.parse_settings(given)
+        search.parse_settings(given)
 
 
 def test_a_search_goes_on_where_it_was_stopped(cli: Any, trials_done: list[float]) -> None:
@@ -88,6 +91,33 @@ def test_a_search_goes_on_where_it_was_stopped(cli: Any, trials_done: list[float
     best = max(rows, key=lambda row: float(row["val/accuracy"]))
     assert f"optimizer.lr={best['optimizer.lr']}" in done.out
     assert [job["status"] for job in yaml.safe_load((folder / "sweep.yaml").read_text())["jobs"]] == ["finished"] * 6
+
+
+def test_a_trial_that_reports_little_is_pruned(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run reports to the journal of the search; the fifth is the first that the pruner compares."""
+    pytest.importorskip("optuna")
+    stops: list[bool] = []
+
+    def run(arguments: list[str], *, env: dict[str, str]) -> int:
+        given = dict(each.partition("=")[::2] for each in arguments if "=" in each)
+        value = 0.9 if len(stops) < 4 else 0.2
+        monkeypatch.setenv(pruning.TRIAL, env[pruning.TRIAL])
+        (callback,) = pruning.make_pruning_callbacks()
+        monkeypatch.setattr(pruning, "get_logged_metrics", lambda trainer: {"val/accuracy": value})
+        trainers = (SimpleNamespace(current_epoch=epoch) for epoch in (0, 1, 1, *range(2, 20)))
+        stops.append(any(callback._is_hopeless(trainer) for trainer in trainers))
+        Path(given["run_dir"].strip("'")).mkdir(parents=True)
+        found = {"val/accuracy": value, "test/accuracy": 0.5}
+        Path(given["run_dir"].strip("'"), "metrics.json").write_text(json.dumps(found))
+        return 0
+
+    monkeypatch.setattr(processes, "run", run)
+    done = cli(*SEARCH, "hydra.sweeper.n_trials=6")
+    assert done.code == 0, done.err
+    assert stops == [False] * 4 + [True] * 2
+    (folder,) = Path("runs/sweeps").iterdir()
+    assert [row["state"] for row in table(folder / "summary.csv")] == ["complete"] * 4 + ["pruned"] * 2
+    assert "4 complete, 2 stopped early" in done.out
 
 
 def test_nothing_to_search(cli: Any) -> None:

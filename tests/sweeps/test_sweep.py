@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import importlib.util
 import itertools
 import json
@@ -24,12 +23,10 @@ import yaml
 from zoo import processes
 from zoo.config import compose
 from zoo.errors import ConfigError, InterruptedRunError
+from zoo.io import locks
 from zoo.io.atomic import make_timestamped_dir
-from zoo.sweeps import sweep_dir
-from zoo.sweeps.grid import check_values, read_axes
-from zoo.sweeps.sweep import expand_grid
-from zoo.sweeps.sweep_dir import open_sweep
-from zoo.sweeps.sweep_lock import job_lock, wait_for_jobs
+from zoo.sweeps.grid import check_values, expand_grid, read_axes
+from zoo.sweeps.jobs import Job, open_sweep
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 
@@ -48,7 +45,7 @@ def jobs_done(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         if seed == 99:
             return 130
         run_dir = Path(given["run_dir"].strip("'"))
-        assert run_dir.is_dir()
+        run_dir.mkdir(parents=True, exist_ok=True)
         found = {"test/accuracy": 0.5 + seed / 10, "truth/edge_auc": 1.0, "val/accuracy": 0.1, "seconds": 1.0}
         (run_dir / "metrics.json").write_text(json.dumps(found))
         return 0
@@ -143,14 +140,14 @@ def test_a_stopped_sweep_goes_on_where_it_was(cli: Any, jobs_done: list[list[str
     assert "Continue with the same command: python train.py -m model=gat seed=0,99,2" in done.err
     assert statuses(folder()) == ["finished", "stopped", "waiting"]
     found = yaml.safe_load((folder() / "sweep.yaml").read_text())
-    last = Path(found["jobs"][1]["run_dir"]) / "checkpoints" / "last.ckpt"
-    last.parent.mkdir()
-    last.touch()
+    begun = Path(found["jobs"][1]["run_dir"])
+    begun.mkdir()
+    (begun / "config.yaml").touch()
     jobs_done.clear()
     assert cli(*command).code == 130
     ((*_, resumed, run_dir),) = jobs_done
-    assert resumed == f"resume='{last}'"
-    assert run_dir == f"run_dir='{last.parent.parent}'"
+    assert resumed == "resume=auto"
+    assert run_dir == f"run_dir='{begun}'"
 
 
 def test_a_finished_sweep_is_not_continued_nor_one_of_other_options(cli: Any, jobs_done: list[list[str]]) -> None:
@@ -163,7 +160,7 @@ def test_two_sweeps_of_one_second(cli: Any, jobs_done: list[list[str]]) -> None:
     """The lock is per open file: the second finds the first at work and takes a directory of its own."""
     jobs = expand_grid(["model=gat", "seed=0,1"])
     with open_sweep(["model=gat", "seed=0,1"], jobs, None) as one:
-        one.prepare(0)
+        one.run_job(0, jobs[0])
         done = cli("train", "-m", "model=gat", "seed=0,1")
         assert done.code == 0
         assert f"the same sweep is at work in {one.folder}" in done.err
@@ -172,49 +169,73 @@ def test_two_sweeps_of_one_second(cli: Any, jobs_done: list[list[str]]) -> None:
     assert len(set(found)) == 32
 
 
-def test_a_killed_sweep_is_continued_once_its_job_has_ended(
+def test_sweeps_of_one_second_in_folders_of_their_own_have_runs_of_their_own(
+    cli: Any, jobs_done: list[list[str]]
+) -> None:
+    for folder in ("a/sweep", "b/sweep"):
+        assert cli("train", "-m", "model=gat", "seed=0,1", f"hydra.sweep.dir={folder}").code == 0
+    assert len(jobs_done) == 4
+    assert len(list(Path("runs/gat-planted_graph").iterdir())) == 4
+
+
+def test_a_killed_sweep_is_continued_and_waits_for_the_run_that_it_left(
     cli: Any, jobs_done: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job of a sweep that was killed holds a lock of its own until it ends; what it finds counts."""
+    """Its directory is locked until it ends; what it finds counts."""
     overrides = ["model=gat", "seed=0,1"]
-    with open_sweep(overrides, expand_grid(overrides), None) as killed:
-        killed.prepare(0)
-    orphan = job_lock(killed.folder)
-    orphan.__enter__()
-    run_dir = Path(killed.jobs[0].run_dir or "")
+    jobs = expand_grid(overrides)
+    with open_sweep(overrides, jobs, None):
+        run_dir = Path(jobs[0].run_dir)
+        run_dir.mkdir(parents=True)
+    orphan = os.open(run_dir, os.O_RDONLY)
+    locks.acquire(orphan)
 
     def end() -> None:
         (run_dir / "metrics.json").write_text(json.dumps({"test/accuracy": 0.5, "seconds": 1.0}))
-        orphan.__exit__(None, None, None)
+        locks.release(orphan)
 
-    def waiting(folder: Path) -> None:
-        threading.Timer(0.3, end).start()
-        wait_for_jobs(folder)
+    def wait(job: Job) -> None:
+        threading.Timer(0.3, end).start() if job.run_dir == str(run_dir) else None
+        original(job)
 
-    monkeypatch.setattr(sweep_dir, "wait_for_jobs", waiting)
+    original = Job.wait
+    monkeypatch.setattr(Job, "wait", wait)
     done = cli("train", "-m", *overrides)
     assert done.code == 0
-    assert f"{killed.folder}: waiting for a job of this sweep that still runs" in done.err
+    assert f"{run_dir}: waiting for this run, which is at work (process {os.getpid()}" in done.err
     assert [job[1] for job in jobs_done] == ["seed=1"]
     assert statuses(folder()) == ["finished", "finished"]
     assert table(folder() / "summary.csv")[0]["n"] == "2"
 
 
-def test_a_job_inherits_the_lock(tmp_path: Path) -> None:
-    """It lasts as long as the job, and not as the sweep."""
-    with job_lock(tmp_path) as handle:
-        job = subprocess.Popen(["sleep", "60"], pass_fds=[handle])
-    try:
-        with pytest.raises(BlockingIOError), (tmp_path / ".jobs").open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        job.kill()
-        job.wait()
-    wait_for_jobs(tmp_path)
+def test_a_run_that_was_left_and_locks_its_directory_late_counts(
+    cli: Any, jobs_done: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep was killed just after it had started it: the new process is refused the directory, and waits."""
+    overrides = ["model=gat", "seed=0"]
+    jobs = expand_grid(overrides)
+
+    def refuse(arguments: list[str], **_: Any) -> int:
+        run_dir = Path(jobs[0].run_dir)
+        run_dir.mkdir(parents=True)
+        orphan = os.open(run_dir, os.O_RDONLY)
+        locks.acquire(orphan)
+
+        def end() -> None:
+            (run_dir / "metrics.json").write_text(json.dumps({"test/accuracy": 0.5, "seconds": 1.0}))
+            locks.release(orphan)
+
+        threading.Timer(0.3, end).start()
+        return 2
+
+    monkeypatch.setattr(processes, "run", refuse)
+    with open_sweep(overrides, jobs, None) as sweep:
+        assert sweep.run_job(0, jobs[0]) == 0
+        assert jobs[0].status == "finished"
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"jobs: [", b"\xff\xfe", b"- 1", b"overrides: [a]\njobs: [{mine: 1}]", b"overrides: [1]\njobs: []"]
+    "damage", [b"", b"jobs: [", b"\xff\xfe", b"- 1", b"runs: a\njobs: [{mine: 1}]", b"overrides: [1]\njobs: []"]
 )
 def test_a_damaged_sweep_is_named_and_passed_over(cli: Any, jobs_done: list[list[str]], damage: bytes) -> None:
     other = Path("runs/sweeps/9999").absolute()
@@ -460,33 +481,39 @@ def test_progress_of_the_check_is_said(monkeypatch: pytest.MonkeyPatch, capsys: 
     )
 
 
-def test_what_becomes_of_jobs_is_appended(cli: Any, jobs_done: list[list[str]], tmp_path: Path) -> None:
-    """sweep.yaml is written when a sweep begins and when it ends; a kill in between loses nothing."""
+def test_a_kill_loses_nothing(cli: Any, jobs_done: list[list[str]]) -> None:
+    """sweep.yaml names the runs when a sweep begins; what has become of them, their directories say."""
     overrides = ["model=gat", "seed=0,1,2"]
+    jobs = expand_grid(overrides)
+    with open_sweep(overrides, jobs, None) as sweep:
+        begun = (sweep.folder / "sweep.yaml").read_bytes()
+        for number in (0, 1):
+            sweep.run_job(number, jobs[number])
+        assert (sweep.folder / "sweep.yaml").read_bytes() == begun
+    assert statuses(sweep.folder) == ["finished", "finished", "waiting"]
+    (sweep.folder / "sweep.yaml").write_bytes(begun)
+    jobs_done.clear()
+    assert cli("train", "-m", *overrides).code == 0
+    assert [job[1] for job in jobs_done] == ["seed=2"]
+    assert statuses(folder()) == ["finished"] * 3
+
+
+def test_a_sweep_whose_summary_is_missing_is_summarised(cli: Any, jobs_done: list[list[str]]) -> None:
+    """It was killed in its last run, which has ended since."""
+    for _ in range(2):
+        assert cli("train", "-m", "model=gat", "seed=0,1").code == 0
+        (folder() / "summary.csv").unlink(missing_ok=len(jobs_done) > 2)
+    assert len(jobs_done) == 2
+
+
+def test_ten_thousand_jobs_are_continued_within_seconds(cli: Any, jobs_done: list[list[str]]) -> None:
+    """The states of jobs are not read from sweep.yaml, which takes a thousand times as long as to look for files."""
+    overrides = ["model=gat", "seed=range(10000)"]
     with open_sweep(overrides, expand_grid(overrides), None) as sweep:
-        before = (sweep.folder / "sweep.yaml").read_bytes()
-        for number, job in list(sweep.list_pending())[:2]:
-            sweep.run_job(number, job)
-        sweep.prepare(2)
-        assert (sweep.folder / "sweep.yaml").read_bytes() == before
-        journal = (sweep.folder / "sweep.jsonl").read_text()
-        assert [json.loads(line)["status"] for line in journal.splitlines()] == ["started", "finished"] * 2 + [
-            "started"
-        ]
-        killed = tmp_path / "killed"
-        killed.mkdir()
-        (killed / "sweep.yaml").write_bytes(before)
-        (killed / "sweep.jsonl").write_text(journal + journal.splitlines()[0][:30])
-        now = sweep.jobs
-    assert not (sweep.folder / "sweep.jsonl").exists()
-    assert sweep_dir.read(killed) == (overrides, now) == sweep_dir.read(sweep.folder)
-    with open_sweep(overrides, now, str(killed)) as again:
-        assert again.jobs == now
-        assert not (killed / "sweep.jsonl").exists()
-
-
-def test_a_damaged_journal_is_named(cli: Any, jobs_done: list[list[str]]) -> None:
-    assert cli("train", "-m", "model=gat", "seed=0,99").code == 130
-    (folder() / "sweep.jsonl").write_text("{}\n")
-    done = cli("train", "-m", "model=gat", "seed=0,99")
-    assert "sweep.jsonl, line 1: this is not the state of a job of a sweep; it is left out" in done.err
+        sweep.run_job(0, sweep.jobs[0])
+    jobs = expand_grid(overrides)
+    started = time.process_time()
+    with open_sweep(overrides, jobs, None) as again:
+        assert time.process_time() - started < 3
+        assert again.folder == sweep.folder
+        assert len(again.list_pending()) == 9_999

@@ -14,7 +14,7 @@ from zoo.config import compose
 from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError
 from zoo.optim import LRSchedule, OptimizerConfig
-from zoo.sweeps import search_space
+from zoo.sweeps import search
 from zoo.tasks.contract import Task
 from zoo.training.run import train
 from zoo.training.run_config import RunConfig
@@ -79,14 +79,14 @@ def test_plateau_asks_where_nothing_is_known_of_the_monitor(task: Task) -> None:
     ],
 )
 def test_a_search_goes_by_the_primary_metric(dense: ModuleType, given: dict[str, str], judged: dict[str, str]) -> None:
-    settings = search_space.parse_settings({f"hydra.sweeper.{name}": value for name, value in given.items()})
-    assert search_space.choose_objective(settings, {"model": {"_target_": "zoo.tasks.dense_cases.ErrorTask"}}) == judged
+    settings = search.parse_settings({f"hydra.sweeper.{name}": value for name, value in given.items()})
+    assert search.choose_objective(settings, {"model": {"_target_": "zoo.tasks.dense_cases.ErrorTask"}}) == judged
 
 
 def test_a_search_asks_where_nothing_is_known_of_the_metric() -> None:
-    settings = search_space.parse_settings({"hydra.sweeper.metric": "val/recall"})
+    settings = search.parse_settings({"hydra.sweeper.metric": "val/recall"})
     with pytest.raises(ConfigError, match=r"^hydra\.sweeper\.metric=val/recall: .* hydra\.sweeper\.direction="):
-        search_space.choose_objective(settings, {"model": {"_target_": "zoo.tasks.graph.NodeClassifier"}})
+        search.choose_objective(settings, {"model": {"_target_": "zoo.tasks.graph.NodeClassifier"}})
 
 
 @pytest.mark.parametrize("model", compose.describe_choices("model"))

@@ -3,7 +3,7 @@
 A lock of flock(2) belongs to the open file, which forked processes share: it would last until the last of them has
 ended, such as a data worker that outlives a killed run. Closing files on exec does not help, because a fork executes
 nothing. A lock of fcntl(2) belongs to a process, but ends when the process closes any other descriptor of the file
-(which `disk.sync_folder` does), and cannot be had on a folder, which is not open for writing. So locks are those of
+(which `atomic.sync_folder` does), and cannot be had on a folder, which is not open for writing. So locks are those of
 flock(2), and a process closes them first of all when it is forked.
 """
 
@@ -13,13 +13,11 @@ import fcntl
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from zoo.errors import escape_control
 
-_INHERITED = "ZOO_LOCKS"
-"""The environment variable that names the locks that a process was started with on purpose."""
 _WIDEST = 160
 """Characters of a command that a message shows."""
 _held: set[int] = set()
@@ -63,17 +61,6 @@ def release(handle: int) -> None:
     """Closes a descriptor, and with it its lock."""
     _held.discard(handle)
     os.close(handle)
-
-
-def inherit_environment(handles: Sequence[int]) -> dict[str, str]:
-    """The environment variables by which a started process learns which locks it was given."""
-    return {_INHERITED: ",".join(map(str, handles))} if handles else {}
-
-
-def adopt_inherited() -> None:
-    """Treats the locks that this process was started with as its own: processes that it forks do not keep them."""
-    handles = os.environ.pop(_INHERITED, "")
-    _held.update(int(handle) for handle in handles.split(",") if handle)
 
 
 def describe_holders(file: int | Path) -> str:

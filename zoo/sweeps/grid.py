@@ -14,7 +14,10 @@ from zoo.config import compose, option_types
 from zoo.config.groups import GROUPS
 from zoo.config.typecheck import explain_mismatch
 from zoo.errors import ConfigError
+from zoo.sweeps.jobs import Job
 
+MOST_JOBS = 10_000
+"""The most jobs of a sweep, unless hydra.sweep.max_jobs= says otherwise."""
 _SECONDS = 5.0
 """Between two messages about the progress of the check."""
 
@@ -80,6 +83,35 @@ def read_axes(overrides: Sequence[str]) -> list[Axis]:
     except HydraException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
     return axes
+
+
+def expand_grid(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
+    """A job for every combination of values, the last option changing fastest.
+
+    Args:
+        overrides: Those of the sweep.
+        most: The most jobs; they are counted before they are written out.
+    """
+    axes = read_axes(overrides)
+    if compose.get_value(overrides, "run_dir") is not None and not any(a.is_swept and a.key == "run_dir" for a in axes):
+        raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
+    for axis in axes:
+        if not len(axis):
+            raise ConfigError(f"{axis.key}: this range has no value")
+        if axis.is_swept and axis.key in ("init", "resume", "run_dir"):
+            raise ConfigError(f"{axis.key} cannot be swept over")
+    count = math.prod(len(axis) for axis in axes)
+    if count > most:
+        said = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
+        raise ConfigError(
+            f"the sweep has {count:,} jobs ({said}), and {most:,} are the most; "
+            f"give fewer values, or hydra.sweep.max_jobs={count}"
+        )
+    swept = [axis.key for axis in axes if axis.is_swept]
+    return [
+        Job(list(found), {key: compose.get_value(found, key) or "" for key in swept})
+        for found in itertools.product(*(axis.overrides() for axis in axes))
+    ]
 
 
 def check_values(axes: Sequence[Axis]) -> None:

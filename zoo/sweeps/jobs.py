@@ -1,16 +1,22 @@
-"""The jobs of a sweep: the run of each, its status, and how it is started."""
+"""The jobs of a sweep, each of which is a run, and the directory of the sweep.
+
+Whether a job is done, or at work, its run directory says: by its metrics.json and by its lock. All that a sweep keeps
+besides is how it was called and how its runs are named, so that the same command finds them again.
+"""
 
 from __future__ import annotations
 
 import functools
-import json
 import os
+import secrets
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -18,15 +24,15 @@ from zoo import processes
 from zoo.config import compose
 from zoo.config.groups import GROUPS
 from zoo.errors import ConfigError, InterruptedRunError, quote_value
-from zoo.io.atomic import make_timestamped_dir, write_text
-from zoo.io.config_files import read_json
-from zoo.sweeps.sweep_lock import job_lock
-from zoo.training.run_config import LAST, RESULT
-from zoo.training.run_dir import get_runs_folder
+from zoo.io import locks
+from zoo.io.atomic import make_timestamped_dir, remove_partial, write_text
+from zoo.io.config_files import LARGEST_LIST, dump_yaml, make_no_alias_loader, read_json, read_text
+from zoo.training.run_config import CONFIG, RESULT
+from zoo.training.run_dir import get_runs_folder, is_locked
 
-FILE, JOURNAL = "sweep.yaml", "sweep.jsonl"
+FILE, SUMMARY = "sweep.yaml", "summary.csv"
+_LOCK = ".lock"
 INTERRUPTED = 130
-Status = Literal["waiting", "started", "finished", "stopped", "failed"]
 
 
 @dataclass
@@ -36,108 +42,231 @@ class Job:
     Args:
         overrides: Those with which the user would start this run alone.
         chosen: The options that differ within the sweep, with their values in this job.
-        run_dir: The directory of the run, once it has started.
-        status: The last known one; `finished` if the run has written its metrics.json.
+        run_dir: The directory of the run, which need not exist yet.
+        code: The exit code of its process, if it has ended in this sweep.
     """
 
     overrides: list[str]
     chosen: dict[str, str]
-    run_dir: str | None = None
-    status: Status = "waiting"
+    run_dir: str = ""
+    code: int | None = None
+
+    @property
+    def status(self) -> str:
+        if self.metrics() is not None:
+            return "finished"
+        if self.code is None:
+            return "stopped" if Path(self.run_dir).exists() else "waiting"
+        return "stopped" if self.code in (INTERRUPTED, -2, -15) else "failed"
 
     def metrics(self) -> dict[str, Any] | None:
         """The content of the run's metrics.json; None if it is not finished."""
-        path = None if self.run_dir is None else Path(self.run_dir) / RESULT
-        if path is None or not path.exists():
+        path = Path(self.run_dir) / RESULT
+        if not path.exists():
             return None
         try:
-            found = read_json(path)
+            return dict(read_json(path))
         except ValueError as error:
             raise ConfigError(f"{path} is damaged ({error}); remove it, and the run is evaluated again") from error
-        return dict(found)
 
     def arguments(self) -> list[str]:
-        """The arguments of the command line that start the run, or continue it from its last checkpoint."""
-        assert self.run_dir is not None
-        last = Path(self.run_dir) / LAST
-        started = [f"resume={quote_value(str(last))}"] if last.exists() else []
-        # a continued run is not initialised again
-        given = [each for each in self.overrides if not (started and each.startswith("init="))]
-        return ["train", *given, *started, f"run_dir={quote_value(self.run_dir)}"]
+        """The arguments of the command line that start the run, or continue it."""
+        resumed = ["resume=auto"] if (Path(self.run_dir) / CONFIG).exists() else []
+        return ["train", *self.overrides, *resumed, f"run_dir={quote_value(self.run_dir)}"]
+
+    def wait(self) -> None:
+        """Waits for the run, if a sweep that was killed has left it at work."""
+        if Path(self.run_dir).exists():
+            handle = os.open(self.run_dir, os.O_RDONLY)
+            try:
+                locks.acquire_aloud(handle, lambda by: f"{self.run_dir}: waiting for this run, which is at work ({by})")
+            finally:
+                locks.release(handle)
 
 
 class Sweep:
     """A sweep: its directory and its jobs.
 
-    sweep.yaml has all jobs, as they were when the sweep began or was continued, or as it left them. What becomes of a
-    job meanwhile is appended to the journal, a line each time, so that the work does not grow with the number of jobs.
+    Args:
+        folder: The directory.
+        overrides: The command.
+        jobs: The jobs, in the order of the command.
+        runs: How its run directories are named, before the number of the job.
+        lock: The descriptor of the sweep's lock.
     """
 
-    def __init__(self, folder: Path, overrides: list[str], jobs: list[Job], lock: int) -> None:
+    def __init__(self, folder: Path, overrides: list[str], jobs: list[Job], runs: str, lock: int) -> None:
         self.folder = folder
         self.overrides = overrides
         self.jobs = jobs
+        self.runs = runs
         self.lock = lock
+        for number, job in enumerate(jobs):
+            self.name_run_dir(job, number)
+
+    def name_run_dir(self, job: Job, number: int) -> None:
+        job.run_dir = str(_get_runs_folder(job.overrides) / f"{self.runs}-{number + 1}")
 
     def list_pending(self) -> list[tuple[int, Job]]:
         return [(number, job) for number, job in enumerate(self.jobs) if job.metrics() is None]
 
     def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None, of: int | None = None) -> int:
         """Runs one job in a fresh process and returns its exit code. If the user stops the job, the sweep stops too."""
-        self.prepare(number)
         of = of or len(self.jobs)
         print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
-        with job_lock(self.folder) as handle:
-            code = processes.run(processes.make_command(*job.arguments()), env=more, pass_fds=[handle])
-        self.mark_done(number, code)
-        if code in (INTERRUPTED, -2, -15):
+        job.wait()
+        job.code = 0
+        while job.metrics() is None:
+            job.code = processes.run(processes.make_command(*job.arguments()), env=more)
+            if not (job.code and Path(job.run_dir).exists() and is_locked(Path(job.run_dir))):
+                break
+            job.wait()  # the one that was left at work had not locked the directory yet
+            job.code = 0
+        if job.status == "stopped":
             raise InterruptedRunError(
                 f"the sweep was stopped in job {number + 1} of {of}.\nContinue with the same command: {self.command()}"
             )
-        return code
-
-    def prepare(self, number: int) -> None:
-        """Gives a job a new run directory, unless there is a checkpoint to continue."""
-        job = self.jobs[number]
-        if job.run_dir is None or not (Path(job.run_dir) / LAST).exists():
-            given = compose.get_value(job.overrides, "run_dir")
-            if given is not None:
-                raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
-            job.run_dir = str(_new_run_dir(job.overrides))
-        job.status = "started"
-        self._note(number)
-
-    def mark_done(self, number: int, code: int) -> None:
-        job = self.jobs[number]
-        stopped = code in (INTERRUPTED, -2, -15)
-        job.status = "finished" if job.metrics() is not None else "stopped" if stopped else "failed"
-        self._note(number)
+        return job.code
 
     def command(self) -> str:
         return shlex.join(["python", "train.py", "-m", *self.overrides])
 
-    def _note(self, number: int) -> None:
-        """Appends the state of a job to the journal."""
-        with open(self.folder / JOURNAL, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"number": number, **asdict(self.jobs[number])}, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
     def write(self) -> None:
-        """Writes the states of all jobs; the journal has nothing to add then."""
-        content = {"overrides": self.overrides, "jobs": [asdict(job) for job in self.jobs]}
-        write_text(self.folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-        (self.folder / JOURNAL).unlink(missing_ok=True)
+        """Writes sweep.yaml: what continues the sweep, then what has become of its jobs, for the user."""
+        keys = ("overrides", "chosen", "run_dir", "status")
+        jobs = [{key: getattr(job, key) for key in keys} for job in self.jobs]
+        write_text(self.folder / FILE, dump_yaml({"overrides": self.overrides, "runs": self.runs, "jobs": jobs}))
 
 
-def _new_run_dir(overrides: Sequence[str]) -> Path:
+@contextmanager
+def open_sweep(
+    overrides: list[str],
+    jobs: list[Job],
+    folder: str | None,
+    *,
+    like: Sequence[str] | None = None,
+    is_open: Callable[[Sweep], bool] = lambda sweep: bool(sweep.list_pending()),
+) -> Iterator[Sweep]:
+    """Opens the unfinished sweep of these overrides that no process works on, or a new one.
+
+    Args:
+        overrides: The overrides of the sweep.
+        jobs: Its jobs.
+        folder: The directory; one named by the time if not given.
+        like: The overrides of any job; those of the first if not given.
+        is_open: Whether jobs are left to do.
+    """
+    runs = compose.compose(jobs[0].overrides if like is None else like)["paths"]["runs"]
+    parent = Path(runs).absolute() / "sweeps"
+    try:
+        sweep = _find_unfinished(overrides, jobs, parent, folder, is_open)
+        if sweep is None:
+            path = make_timestamped_dir(parent) if folder is None else Path(folder).absolute()
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _lock(path)
+            if lock is None:
+                raise ConfigError(f"{path} is being worked on by another process; give another hydra.sweep.dir")
+            name = path.name if folder is None else f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
+            sweep = Sweep(path, overrides, jobs, name, lock)
+            write_text(path / FILE, dump_yaml({"overrides": overrides, "runs": name}))
+    except OSError as error:
+        where = error.filename or parent
+        remedy = "give another hydra.sweep.dir or paths.runs"
+        raise ConfigError(f"{where}: a sweep cannot be kept there ({error.strerror}); {remedy}") from error
+    try:
+        yield sweep
+    finally:
+        _close(sweep)
+
+
+def _close(sweep: Sweep) -> None:
+    """Ends the work on a sweep; if it could not begin, nothing is left of it."""
+    try:
+        if any(Path(job.run_dir).exists() or job.code is not None for job in sweep.jobs):
+            sweep.write()
+        else:
+            with suppress(OSError):
+                for name in (_LOCK, FILE):
+                    (sweep.folder / name).unlink(missing_ok=True)
+                for folder in (sweep.folder, sweep.folder.parent, sweep.folder.parent.parent):
+                    folder.rmdir()
+    finally:
+        locks.release(sweep.lock)
+
+
+def _find_unfinished(
+    overrides: list[str], jobs: list[Job], parent: Path, folder: str | None, is_open: Callable[[Sweep], bool]
+) -> Sweep | None:
+    """The sweep to continue, locked."""
+    for path in _list_candidates(parent, folder):
+        try:
+            runs = _read(path, overrides)
+        except ConfigError as error:
+            if folder is not None:
+                raise ConfigError(f"{error}; remove it, or give another hydra.sweep.dir") from error
+            print(f"zoo: {error}; it is left out", file=sys.stderr)
+            continue
+        lock = None if runs is None else _lock(path)
+        if runs is not None and lock is not None:
+            sweep = Sweep(path, overrides, jobs, runs, lock)
+            if folder is not None or not (path / SUMMARY).exists() or is_open(sweep):
+                return sweep
+            locks.release(lock)
+        elif folder is not None and (path / FILE).exists():
+            why = "holds a sweep of other overrides" if runs is None else "is being worked on by another process"
+            raise ConfigError(f"{path} {why}; give another hydra.sweep.dir")
+        elif runs is not None:
+            print(f"zoo: the same sweep is at work in {path}; this is another one", file=sys.stderr)
+    return None
+
+
+def _list_candidates(parent: Path, folder: str | None) -> list[Path]:
+    if folder is None:
+        return sorted(parent.glob("*"), reverse=True)
+    path = Path(folder).absolute()
+    if path.is_dir() and not (path / FILE).exists() and {each.name for each in path.iterdir()} - {_LOCK}:
+        raise ConfigError(f"{path} holds other things than a sweep; give another hydra.sweep.dir")
+    return [path]
+
+
+def _read(folder: Path, overrides: list[str]) -> str | None:
+    """How the runs of a sweep of these overrides are named; None if there is none.
+
+    Raises:
+        ConfigError: Its sweep.yaml cannot be read.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        head = read_text(path, LARGEST_LIST).partition("\njobs:")[0]
+        found = yaml.load(head, make_no_alias_loader(yaml.SafeLoader))
+        if not all(isinstance(each, str) for each in found["overrides"]):
+            raise TypeError("an option that is no text")
+        return str(Path(found["runs"]).name) if found["overrides"] == overrides else None
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"{path} is damaged, or not that of a sweep ({reason})") from error
+
+
+def _lock(folder: Path) -> int | None:
+    """Locks a sweep until this process ends; returns the handle, or None if another process has the lock."""
+    handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    if not locks.acquire(handle, wait=False):
+        locks.release(handle)
+        return None
+    remove_partial(folder)
+    return handle
+
+
+def _get_runs_folder(overrides: Sequence[str]) -> Path:
+    """The folder of a run with these overrides, which most jobs of a sweep share."""
     needed = [each for each in overrides if each.partition("=")[0] in GROUPS or each.startswith("paths.")]
-    whole = any("$" in each for each in needed)
-    return make_timestamped_dir(get_runs_folder(_kind_of_run(tuple(overrides if whole else needed))))
+    has_references = any("$" in each for each in needed)
+    return get_runs_folder(_compose_names(tuple(overrides if has_references else needed)))
 
 
 @functools.lru_cache(maxsize=1024)
-def _kind_of_run(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """What decides in which folder a run goes, which most jobs of a sweep share."""
+def _compose_names(overrides: tuple[str, ...]) -> dict[str, Any]:
     composed = compose.compose(overrides)
     return {part: composed[part] for part in ("paths", "names")}

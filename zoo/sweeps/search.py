@@ -4,28 +4,31 @@
 
 Options to search are written as for Optuna's plugin for Hydra: `interval(a, b)`, `int(interval(a, b))`,
 `range(a, b, step)`, `choice(a, b)`, `a,b`. The plugin itself is not used, because it needs Optuna 2 and cannot prune.
-A trial is a job of a sweep: a fresh process with its own run directory, which the pruner may stop early. Trials are
-compared by a validation metric. The same command continues an interrupted search with the trials that are left.
+A trial is a job of a sweep: a fresh process with its own run directory, which reports to Optuna's journal and which the
+pruner may stop early. Trials are compared by a validation metric. The same command continues an interrupted search with
+the trials that are left.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from multiprocessing.connection import Listener
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.config import compose
+from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError, did_you_mean
-from zoo.sweeps.jobs import Job, Sweep
-from zoo.sweeps.search_space import choose_objective, example, parse_settings, parse_space
-from zoo.sweeps.summary import SUMMARY, select_headline, write_csv
-from zoo.sweeps.sweep_dir import open_sweep
-from zoo.training.callbacks.pruning import TRIAL
+from zoo.sweeps.jobs import SUMMARY, Job, Sweep, open_sweep
+from zoo.sweeps.summary import select_headline, write_csv
+from zoo.training.callbacks.pruning import TRIAL, open_study
+
+DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
+"""Options `hydra.sweeper.*` with their defaults. Without a metric, the model's primary one is taken."""
+_DIRECTIONS = {"max": "maximize", "min": "minimize"}
+
+
+_JOURNAL = "study.log"
 
 
 def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> int:
@@ -38,34 +41,29 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
     settings = parse_settings(given)
     fixed, space = parse_space(own)
     count = int(settings["n_trials"])
-
-    def is_open(jobs: list[Job]) -> bool:
-        return len(jobs) < count or any(job.status in ("started", "stopped") for job in jobs)
-
     like = [*fixed, *(f"{key}={example(each)}" for key, each in space.items())]
     settings |= choose_objective(settings, compose.compose(like))
-    with open_sweep(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
 
-        study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(sweep.folder / "study.log"))),
-            study_name="search",
-            direction=settings["direction"],
-            sampler=optuna.samplers.TPESampler(seed=int(settings["seed"]) + len(sweep.jobs)),
-            pruner=optuna.pruners.NopPruner() if settings["pruner"] == "none" else optuna.pruners.MedianPruner(4, 10),
-            load_if_exists=True,
-        )
-        print(f"search {sweep.folder}: {count} trials, {len(sweep.jobs)} begun", file=sys.stderr)
-        for number, job in enumerate(sweep.jobs):
-            if job.status in ("started", "stopped"):
-                _run_trial(sweep, study, number, job, settings)
-        while len(sweep.jobs) < count:
-            trial = study.ask(space)
+    def open_search(sweep: Sweep) -> Any:
+        study = open_study(str(sweep.folder / _JOURNAL), settings["pruner"], settings["direction"])
+        study.sampler = optuna.samplers.TPESampler(seed=int(settings["seed"]) + len(study.trials))
+        return study
+
+    def is_open(sweep: Sweep) -> bool:
+        trials = open_search(sweep).trials
+        return len(trials) < count or any(not trial.state.is_finished() for trial in trials)
+
+    with open_sweep(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
+        study = open_search(sweep)
+        print(f"search {sweep.folder}: {count} trials, {len(study.trials)} begun", file=sys.stderr)
+        for number in range(max(count, len(study.trials))):
+            trial = study.trials[number] if number < len(study.trials) else study.ask(space)
             chosen = {key: str(value) for key, value in trial.params.items()}
             job = Job([*fixed, *(f"{key}={value}" for key, value in chosen.items())], chosen)
+            sweep.name_run_dir(job, number)
             sweep.jobs.append(job)
-            _run_trial(sweep, study, len(sweep.jobs) - 1, job, settings)
+            if not study.trials[number].state.is_finished():
+                _run_trial(sweep, study, number, job, settings)
         return _finish(sweep, study, settings)
 
 
@@ -73,10 +71,10 @@ def _run_trial(sweep: Sweep, study: Any, number: int, job: Job, settings: Mappin
     """Runs one trial, from the beginning or from its last checkpoint."""
     import optuna
 
-    frozen = study.trials[number]
-    trial = optuna.trial.Trial(study, frozen._trial_id)
-    with _answer_reports(trial, settings["metric"]) as (told, verdict):
-        code = sweep.run_job(number, job, more={TRIAL: told}, of=int(settings["n_trials"]))
+    trial = optuna.trial.Trial(study, study.trials[number]._trial_id)
+    keys = ("metric", "pruner", "direction")
+    told = {"journal": str(sweep.folder / _JOURNAL), "trial": number} | {key: settings[key] for key in keys}
+    code = sweep.run_job(number, job, more={TRIAL: json.dumps(told)}, of=int(settings["n_trials"]))
     found = job.metrics()
     if code or found is None:
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
@@ -84,36 +82,10 @@ def _run_trial(sweep: Sweep, study: Any, number: int, job: Job, settings: Mappin
         known = [name for name in found if name.startswith("val/")]
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
         raise ConfigError(f"hydra.sweeper.metric={settings['metric']}. {did_you_mean(settings['metric'], known)}")
-    elif verdict:
+    elif study.pruner.prune(study, study.trials[number]):  # with what the run has reported
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     else:
         study.tell(trial, found[settings["metric"]])
-
-
-@contextmanager
-def _answer_reports(trial: Any, metric: str) -> Iterator[tuple[str, list[bool]]]:
-    """Answers the run's reports; yields the address for them, and a list that is not empty once the run was pruned."""
-    key = secrets.token_bytes(16)
-    verdict: list[bool] = []
-
-    def answer() -> None:
-        try:
-            with listener.accept() as line:
-                while True:
-                    step, value = line.recv()
-                    if step >= len(trial.study.trials[trial.number].intermediate_values):  # a resumed run repeats some
-                        trial.report(value, step)
-                    stop = bool(trial.should_prune())
-                    if stop and not verdict:
-                        verdict.append(True)
-                    line.send(stop)
-        except (EOFError, OSError):  # the run has ended, or never reported
-            return
-
-    with Listener(("127.0.0.1", 0), authkey=key) as listener:
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        yield json.dumps({"port": listener.address[1], "key": key.hex(), "metric": metric}), verdict
 
 
 def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
@@ -138,3 +110,73 @@ def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
     print("  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     print(f"{sweep.folder}: sweep.yaml, summary.csv, study.log; the best run: {best.run_dir}")
     return 0
+
+
+def parse_settings(given: Mapping[str, str]) -> dict[str, str]:
+    settings = dict(DEFAULTS)
+    for key, value in given.items():
+        name = key.removeprefix("hydra.sweeper.")
+        if key in ("hydra/sweeper", "hydra.sweep.dir"):
+            continue
+        if not key.startswith("hydra.sweeper.") or name not in DEFAULTS:
+            raise ConfigError(
+                f"the search has no option {key!r}. {did_you_mean(key, [f'hydra.sweeper.{n}' for n in DEFAULTS])}"
+            )
+        settings[name] = value
+    for name in ("n_trials", "seed"):
+        if not settings[name].isdigit():
+            raise ConfigError(f"hydra.sweeper.{name}={settings[name]}: write a whole number")
+    for name, choices in (("direction", ("", *_DIRECTIONS.values())), ("pruner", ("median", "none"))):
+        if settings[name] not in choices:
+            raise ConfigError(f"hydra.sweeper.{name}={settings[name]}: write {' or '.join(filter(None, choices))}")
+    if settings["metric"].startswith(("test/", "truth/")):
+        raise ConfigError(f"hydra.sweeper.metric={settings['metric']}: the test set has no say in a choice")
+    return settings
+
+
+def choose_objective(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str, str]:
+    """The metric by which trials are compared, and its direction."""
+    task = resolve_target(composed["model"]["_target_"], "model", is_root=True)
+    metric = settings["metric"] or task.primary
+    direction = settings["direction"] or _DIRECTIONS.get(task.mode_of(metric) or "")
+    if not direction:
+        raise ConfigError(
+            f"hydra.sweeper.metric={metric}: the model does not say whether more or less of it is better; write "
+            f"hydra.sweeper.direction=maximize or minimize, or take its primary metric, {task.primary}"
+        )
+    return {"metric": metric, "direction": direction}
+
+
+def parse_space(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The overrides that all trials share, and the distribution of each option that is searched."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(own))
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    space = {each.get_key_element(): _distribution(each) for each in parsed if each.is_sweep_override()}
+    if not space:
+        raise ConfigError("nothing to search: write an option as interval(a, b), range(a, b) or choice(a, b)")
+    return [str(each.input_line) for each in parsed if not each.is_sweep_override()], space
+
+
+def _distribution(override: Any) -> Any:
+    from hydra.core.override_parser.types import IntervalSweep, RangeSweep
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    value = override.value()
+    if isinstance(value, IntervalSweep):
+        kind = IntDistribution if isinstance(value.start, int) and isinstance(value.end, int) else FloatDistribution
+        return kind(value.start, value.end, log="log" in value.tags)
+    if isinstance(value, RangeSweep):
+        found = list(override.sweep_iterator())
+        if all(isinstance(each, int) for each in found) and len(found) > 1:
+            return IntDistribution(min(found), max(found), step=abs(found[1] - found[0]))
+        return CategoricalDistribution(found)
+    return CategoricalDistribution(list(override.sweep_string_iterator()))
+
+
+def example(distribution: Any) -> Any:
+    return distribution.choices[0] if hasattr(distribution, "choices") else distribution.low

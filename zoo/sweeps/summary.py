@@ -12,9 +12,8 @@ from typing import Any
 
 from zoo.config import compose
 from zoo.io.atomic import open_atomic
-from zoo.sweeps.jobs import Job, Sweep
+from zoo.sweeps.jobs import SUMMARY, Job, Sweep
 
-SUMMARY = "summary.csv"
 SEED = "seed"
 
 

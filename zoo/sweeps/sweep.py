@@ -3,34 +3,27 @@
 Each job is a fresh process in a run directory of its own, started from its overrides. The sweep has a directory too:
 
     runs/sweeps/<time>/
-      sweep.yaml    the overrides of the sweep, and the overrides, run directory and status of every job
-    sweep.jsonl   while it is at work: what has become of jobs since sweep.yaml was written
+      sweep.yaml    the overrides of the sweep; at its end also the overrides, run directory and status of every job
       summary.csv   for each combination of the values that are not seeds: mean, SD (n-1) and n of every test metric
 
-The same command continues a sweep that did not finish: it skips finished jobs, continues a stopped one from its
-last.ckpt, and repeats a failed one. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`), and one of
-its launchers runs the jobs if it is named (`hydra/launcher=joblib`). Its BasicSweeper is not used, because it does not
-remember which jobs have failed or finished.
+The same command continues a sweep that did not finish: it skips finished jobs, continues a stopped or failed one from
+its last.ckpt, and repeats one that has none. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`), and
+one of its launchers runs the jobs if it is named (`hydra/launcher=joblib`). Its BasicSweeper is not used, because it
+does not remember which jobs have failed or finished.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import sys
 from collections.abc import Mapping, Sequence
 
-from zoo.config import compose
 from zoo.errors import ConfigError
-from zoo.sweeps.grid import check_values, read_axes
-from zoo.sweeps.jobs import Job
+from zoo.sweeps.grid import MOST_JOBS, check_values, expand_grid, read_axes
+from zoo.sweeps.jobs import open_sweep
 from zoo.sweeps.launchers import launch
 from zoo.sweeps.summary import finish
-from zoo.sweeps.sweep_dir import open_sweep
 
 _OPTIONS = ("hydra/launcher", "hydra.launcher", "hydra.sweep.dir", "hydra.sweep.max_jobs")
-MOST_JOBS = 10_000
-"""The most jobs of a sweep, unless hydra.sweep.max_jobs= says otherwise."""
 
 
 def run(overrides: Sequence[str]) -> int:
@@ -59,33 +52,6 @@ def run(overrides: Sequence[str]) -> int:
             for number, job in sweep.list_pending():
                 sweep.run_job(number, job)
         return finish(sweep)
-
-
-def expand_grid(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
-    """A job for every combination of values, the last option changing fastest.
-
-    Args:
-        overrides: Those of the sweep.
-        most: The most jobs; they are counted before they are written out.
-    """
-    axes = read_axes(overrides)
-    for axis in axes:
-        if not len(axis):
-            raise ConfigError(f"{axis.key}: this range has no value")
-        if axis.is_swept and axis.key in ("init", "resume", "run_dir"):
-            raise ConfigError(f"{axis.key} cannot be swept over")
-    count = math.prod(len(axis) for axis in axes)
-    if count > most:
-        said = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
-        raise ConfigError(
-            f"the sweep has {count:,} jobs ({said}), and {most:,} are the most; "
-            f"give fewer values, or hydra.sweep.max_jobs={count}"
-        )
-    swept = [axis.key for axis in axes if axis.is_swept]
-    return [
-        Job(list(found), {key: compose.get_value(found, key) or "" for key in swept})
-        for found in itertools.product(*(axis.overrides() for axis in axes))
-    ]
 
 
 def _most_jobs(options: Mapping[str, str]) -> int:

@@ -178,7 +178,6 @@ def lock(run_dir: Path, *, shared: bool = False) -> Iterator[int | None]:
     Yields:
         The descriptor of the lock; None in a worker other than the first.
     """
-    locks.adopt_inherited()
     if os.environ.get("RANK", "0") != "0":  # of several processes the first one has the lock
         yield None
         return

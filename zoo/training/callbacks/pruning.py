@@ -1,10 +1,9 @@
-"""Reports a run's metric to the search that started it, and stops the run if the search says so."""
+"""Reports a run's metric to the search that started it, and stops the run if the search's pruner says so."""
 
 from __future__ import annotations
 
 import json
 import os
-from multiprocessing.connection import Client, Connection
 from typing import Any
 
 import pytorch_lightning as pl
@@ -13,16 +12,31 @@ from zoo import distributed
 from zoo.training.loggers import get_logged_metrics
 
 TRIAL = "ZOO_TRIAL"
-"""The environment variable with the search's port, key and metric, as JSON."""
+"""The environment variable with the search's journal, pruner, direction and metric, and the number of the trial."""
+
+
+def open_study(journal: str, pruner: str, direction: str) -> Any:
+    """Opens the search that a journal file holds, or begins it."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(journal)),
+        study_name="search",
+        direction=direction,
+        pruner=optuna.pruners.NopPruner() if pruner == "none" else optuna.pruners.MedianPruner(4, 10),
+        load_if_exists=True,
+    )
 
 
 class PruningCallback(pl.Callback):
-    """Reports the metric after every validation; the search answers whether to stop."""
+    """Reports the metric after every validation, and asks the pruner whether to stop."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self._told = told
-        self._line: Connection | None = None
-        self._is_alone = False
+        self._trial: Any = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
@@ -32,19 +46,16 @@ class PruningCallback(pl.Callback):
 
     def _is_hopeless(self, trainer: pl.Trainer) -> bool:
         value = get_logged_metrics(trainer).get(self._told["metric"])
-        if value is None or self._is_alone:
+        if value is None:
             return False
-        try:
-            if self._line is None:
-                self._line = Client(("127.0.0.1", self._told["port"]), authkey=bytes.fromhex(self._told["key"]))
-            self._line.send((trainer.current_epoch, value))
-            return bool(self._line.recv())
-        except (
-            EOFError,
-            OSError,
-        ):  # the search was killed; a new one reads the run's metrics.json
-            self._is_alone = True
-            return False
+        if self._trial is None:
+            from optuna.trial import Trial
+
+            study = open_study(self._told["journal"], self._told["pruner"], self._told["direction"])
+            self._trial = Trial(study, study.trials[self._told["trial"]]._trial_id)
+        if trainer.current_epoch not in self._trial.study.trials[self._told["trial"]].intermediate_values:
+            self._trial.report(value, trainer.current_epoch)  # a resumed run repeats some
+        return bool(self._trial.should_prune())
 
 
 def make_pruning_callbacks() -> list[PruningCallback]:
