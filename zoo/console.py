@@ -18,7 +18,7 @@ _ANY_WIDTH = 1_000_000
 
 
 class _PlainConsole(Console):
-    """A console that prints texts as they are, without markup or colours, and control characters as escapes."""
+    """A console that prints texts as they are, without markup or colors, and control characters as escapes."""
 
     def on_broken_pipe(self) -> None:
         raise  # as other output does; rich would exit
@@ -28,7 +28,7 @@ class _PlainConsole(Console):
 
 
 def make_console() -> Console:
-    """A console as wide as the terminal; output to a file or another program is not wrapped."""
+    """Returns a console as wide as the terminal; output to a file or another program is not wrapped."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _ANY_WIDTH
     return _PlainConsole(highlight=False, markup=False, emoji=False, width=width)
 
@@ -45,16 +45,19 @@ class _SanitizedStream(io.StringIO):
 
 
 def sanitize(stream: TextIO) -> TextIO:
-    """A stream for a table: a terminal shows control characters as escapes, a file or a pipe gets them unchanged."""
+    """Returns a stream for a table: a terminal shows control characters as escapes.
+
+    A file or a pipe gets them unchanged.
+    """
     return _SanitizedStream(stream) if stream.isatty() else stream
 
 
 @contextmanager
 def name_streams() -> Iterator[None]:
-    """A context in which errors of writing to standard output and standard error name them as their file."""
-    before = sys.stdout, sys.stderr
+    """Names standard output and standard error as the file of errors in writing to them, inside its context."""
+    streams = sys.stdout, sys.stderr
     names = ("standard output", "standard error")
-    sys.stdout, sys.stderr = (_name_stream(*each) for each in zip(before, names, strict=True))
+    sys.stdout, sys.stderr = (_name_stream(*pair) for pair in zip(streams, names, strict=True))
     try:
         yield
     finally:
@@ -63,22 +66,22 @@ def name_streams() -> Iterator[None]:
                 stream.flush()
             except OSError:  # what it still holds would raise again, when Python ends
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = streams
 
 
 def _name_stream(stream: Any, name: str) -> TextIO:
-    """The same stream with errors that name it. A closed one cannot be written; one without a file is left as it is."""
+    """Returns a stream whose errors name it. A closed one cannot be written; one without a file is returned itself."""
     if stream is None:
-        closed = io.FileIO(os.open(os.devnull, os.O_RDONLY), "w", closefd=False)  # the number stays taken
-        return io.TextIOWrapper(io.BufferedWriter(_NamedFile(closed, name)), encoding="utf-8")
+        read_only = io.FileIO(os.open(os.devnull, os.O_RDONLY), "w", closefd=False)  # the number stays taken
+        return io.TextIOWrapper(io.BufferedWriter(_NamedFile(read_only, name)), encoding="utf-8")
     binary = getattr(stream, "buffer", None)
     raw = getattr(binary, "raw", binary)
     if not isinstance(raw, io.FileIO):
         return stream  # type: ignore[no-any-return]
     stream.flush()
-    named: Any = _NamedFile(raw, name)
+    named_file: Any = _NamedFile(raw, name)
     return io.TextIOWrapper(
-        named if raw is binary else io.BufferedWriter(named),
+        named_file if raw is binary else io.BufferedWriter(named_file),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

@@ -6,8 +6,8 @@ import ctypes
 import os
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-_KEPT = 2**31 - 1
-_LARGEST = 32 << 20
+_MAX_TRIM_THRESHOLD = 2**31 - 1
+_MAX_MMAP_THRESHOLD = 32 << 20
 """The largest threshold that glibc accepts."""
 
 
@@ -20,7 +20,7 @@ def disable_malloc_trim() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(_TRIM_THRESHOLD, _KEPT)) and bool(mallopt(_MMAP_THRESHOLD, _LARGEST))
+    return bool(mallopt(_TRIM_THRESHOLD, _MAX_TRIM_THRESHOLD)) and bool(mallopt(_MMAP_THRESHOLD, _MAX_MMAP_THRESHOLD))
 
 
 def disable_onednn_cache() -> None:

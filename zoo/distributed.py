@@ -34,7 +34,7 @@ def world_size() -> int:
 
 
 def is_rank_zero() -> bool:
-    """Whether this is the process that writes files and prints."""
+    """Returns whether this is the process that writes files and prints."""
     return rank() == 0
 
 
@@ -45,7 +45,7 @@ def barrier() -> None:
 
 
 def all_reduce_any(flag: bool) -> bool:
-    """Whether the flag is true in any process; all get the same answer."""
+    """Returns whether the flag is true in any process; all get the same answer."""
     if not _is_initialized():
         return flag
     count = torch.tensor(int(flag))
@@ -138,17 +138,17 @@ def run_on_rank_zero(work: Callable[[], T]) -> T:
 
 
 def is_worker() -> bool:
-    """Whether this process is one of several, started by this program, by torchrun, or by srun with several tasks."""
+    """Returns whether this process is one of several, started by this program, torchrun, or srun with several tasks."""
     return ("RANK" in os.environ and "WORLD_SIZE" in os.environ) or _is_slurm_task()
 
 
 def is_launched() -> bool:
-    """Whether this program has started the process as one of several."""
+    """Returns whether this program has started the process as one of several."""
     return LAUNCHED in os.environ
 
 
 def is_restart() -> bool:
-    """Whether the process replaces one that has died."""
+    """Returns whether the process replaces one that has died."""
     return bool(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
 
 
@@ -180,7 +180,10 @@ def _destroy_process_group() -> None:
 
 
 def _is_slurm_task() -> bool:
-    """Whether srun started the process as one of several tasks. A batch script has these variables too, but no step."""
+    """Returns whether srun started the process as one of several tasks.
+
+    A batch script has these variables too, but no step.
+    """
     return "SLURM_STEP_ID" in os.environ and int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
 
 

@@ -9,44 +9,44 @@ from collections.abc import Iterable, Sequence
 
 from zoo.plurals import count_noun
 
-_ALIKE, _LINES = 3, 30
+_MAX_ALIKE, _MAX_ROWS = 3, 30
 """The most problems of one kind that are listed, and the most lines of the others."""
 _PLACE = re.compile(
     r"(?P<file>[^:\n]+?)(?:, (?:line (?P<line>[\d,]+)|[a-z]+ (?P<id>'[^']*')))?(?:, column (?P<column>'[^']*'))?: "
 )
 """The beginning of a message about a file (`zoo.data.tables.message`)."""
 _VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:,\d{3})*")
-_LISTED = 30
+_MAX_NAMES = 30
 """The most names that a message lists."""
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that steer a terminal, except for tabs and ends of lines."""
-_WIDEST, _MOST_LINES, _TAIL = 4_000, 250, 500
+_MAX_LENGTH, _MAX_LINES, _TAIL = 4_000, 250, 500
 
 
 def escape_control(text: object) -> str:
-    """A text for a terminal, with its control characters as visible escapes: names in files may contain them."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
+    """Returns a text for a terminal, with visible escapes for control characters, which names in files may contain."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
 def escape_cell(text: object) -> str:
-    """A text for one cell of a table: as `visible`, with ends of lines and tabs as escapes too."""
+    """Returns a text for one cell of a table: like `escape_control`, with ends of lines and tabs as escapes too."""
     return escape_control(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def truncate(text: str) -> str:
-    """A message without the middle of very long lines, and without lines beyond a few hundred."""
+    """Returns a message without the middle of very long lines, and without lines beyond a few hundred."""
     lines = text.split("\n")
-    left_out = len(lines) - _MOST_LINES + 1
-    if left_out > 1:
-        lines = [*lines[: _MOST_LINES - 1], f"and {left_out:,} more lines"]
+    dropped_count = len(lines) - _MAX_LINES + 1
+    if dropped_count > 1:
+        lines = [*lines[: _MAX_LINES - 1], f"and {dropped_count:,} more lines"]
     return "\n".join(map(_truncate_line, lines))
 
 
 def _truncate_line(line: str) -> str:
-    if len(line) <= _WIDEST:
+    if len(line) <= _MAX_LENGTH:
         return line
-    return f"{line[: _WIDEST - 2 * _TAIL]} [... {len(line) - _WIDEST:,} characters ...] {line[-_TAIL:]}"
+    return f"{line[: _MAX_LENGTH - 2 * _TAIL]} [... {len(line) - _MAX_LENGTH:,} characters ...] {line[-_TAIL:]}"
 
 
 class ZooError(Exception):
@@ -90,19 +90,19 @@ class OutOfMemoryError(ZooError):
 
 def make_error(kind: str, message: str) -> ZooError:
     """Returns the error of another process, from the name of its class and its message."""
-    kinds = {each.__name__: each for each in ZooError.__subclasses__()}
+    kinds = {error_type.__name__: error_type for error_type in ZooError.__subclasses__()}
     return kinds.get(kind, ZooError)(message)
 
 
 class ProblemsError(ZooError):
     """All problems that a preflight has found, numbered. Those of one kind, beyond a few, are counted."""
 
-    def __init__(self, problems: Sequence[str], most: int = 200) -> None:
+    def __init__(self, problems: Sequence[str], max_shown: int = 200) -> None:
         self.problems = list(problems)
-        said = _count_kinds(self.problems)
-        shown = [f"{number:>3}. {problem}" for number, problem in enumerate(said[:most], 1)]
-        more = [f"     and {len(said) - most:,} more"] if len(said) > most else []
-        super().__init__("\n".join([count_noun(len(self.problems), "problem"), *shown, *more]))
+        messages = _count_kinds(self.problems)
+        numbered = [f"{number:>3}. {problem}" for number, problem in enumerate(messages[:max_shown], 1)]
+        remainder = [f"     and {len(messages) - max_shown:,} more"] if len(messages) > max_shown else []
+        super().__init__("\n".join([count_noun(len(self.problems), "problem"), *numbered, *remainder]))
 
 
 def _count_kinds(problems: Sequence[str]) -> list[str]:
@@ -110,16 +110,19 @@ def _count_kinds(problems: Sequence[str]) -> list[str]:
     kinds: dict[tuple[str, ...], list[str]] = {}
     for problem in problems:
         kinds.setdefault(_kind(problem), []).append(problem)
-    said = []
-    for alike in kinds.values():
-        if len(alike) <= _ALIKE:
-            said += alike
+    messages = []
+    for group in kinds.values():
+        if len(group) <= _MAX_ALIKE:
+            messages += group
             continue
-        places = [place["line"] or place["id"] for place in map(_PLACE.match, alike[_ALIKE:]) if place is not None]
-        rows = [each for each in places if each is not None]
-        where = f", at {', '.join(rows[:_LINES])}{', ...' * (len(rows) > _LINES)}" if rows else ""
-        said += [*alike[: _ALIKE - 1], f"{alike[_ALIKE - 1]} (and {len(alike) - _ALIKE:,} more of this kind{where})"]
-    return said
+        places = [place["line"] or place["id"] for place in map(_PLACE.match, group[_MAX_ALIKE:]) if place is not None]
+        rows = [row for row in places if row is not None]
+        positions = f", at {', '.join(rows[:_MAX_ROWS])}{', ...' * (len(rows) > _MAX_ROWS)}" if rows else ""
+        messages += [
+            *group[: _MAX_ALIKE - 1],
+            f"{group[_MAX_ALIKE - 1]} (and {len(group) - _MAX_ALIKE:,} more of this kind{positions})",
+        ]
+    return messages
 
 
 def _kind(problem: str) -> tuple[str, ...]:
@@ -133,24 +136,27 @@ def _kind(problem: str) -> tuple[str, ...]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence that offers the closest known name (both, if two are equally close), or lists all if none is close."""
+    """Returns a sentence that offers the closest known name, or lists all if none is close.
+
+    If two are equally close it offers both.
+    """
     choices = sorted(set(known))
-    close = difflib.get_close_matches(name, choices, n=2, cutoff=0.5)
-    if close:
-        likeness = [difflib.SequenceMatcher(None, each, name).ratio() for each in close]
-        tied = [each for each, ratio in zip(close, likeness, strict=True) if ratio == likeness[0]]
-        return f"Did you mean {' or '.join(map(repr, tied))}?"
+    candidates = difflib.get_close_matches(name, choices, n=2, cutoff=0.5)
+    if candidates:
+        likeness = [difflib.SequenceMatcher(None, choice, name).ratio() for choice in candidates]
+        closest = [choice for choice, ratio in zip(candidates, likeness, strict=True) if ratio == likeness[0]]
+        return f"Did you mean {' or '.join(map(repr, closest))}?"
     if not choices:
         return "There is none."
-    more = f" and {len(choices) - _LISTED:,} more" if len(choices) > _LISTED else ""
-    return f"There is: {', '.join(choices[:_LISTED])}{more}."
+    remainder = f" and {len(choices) - _MAX_NAMES:,} more" if len(choices) > _MAX_NAMES else ""
+    return f"There is: {', '.join(choices[:_MAX_NAMES])}{remainder}."
 
 
 def join_names(names: Sequence[str]) -> str:
-    """The first few names and how many more there are, with the verb that fits."""
-    shown = ", ".join(repr(name) for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"
+    """Returns the first few names and how many more there are, with the verb that fits."""
+    first_names = ", ".join(repr(name) for name in names[:5])
+    remainder = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{first_names}{remainder} {'is' if len(names) == 1 else 'are'}"
 
 
 def warn(text: str) -> None:
@@ -159,7 +165,7 @@ def warn(text: str) -> None:
 
 
 class InterruptedRunError(ZooError):
-    """Ctrl-C or SIGTERM, honoured between two steps. The command line exits with 130."""
+    """Ctrl-C or SIGTERM, honored between two steps. The command line exits with 130."""
 
 
 def quote_value(value: str) -> str:

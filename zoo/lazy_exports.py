@@ -21,21 +21,21 @@ from pathlib import Path
 from typing import Any
 
 
-def exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], list[str]]:
-    """The `__getattr__` and the `__all__` of a package (PEP 562).
+def exports(package: str, names_by_module: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], list[str]]:
+    """Returns the `__getattr__` and the `__all__` of a package (PEP 562).
 
     Configurations and checkpoints use public names alone, so that files can move.
 
     Args:
         package: The `__name__` of the package.
-        homes: Module -> the names that it defines.
+        names_by_module: Module -> the names that it defines.
     """
-    home = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
-    return _make_getter(package, home), sorted(home)
+    modules = {name: f"{package}.{module}" for module, names in names_by_module.items() for name in names}
+    return _make_getter(package, modules), sorted(modules)
 
 
 def import_lazily(package: str, file: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that imports its public names under `TYPE_CHECKING`.
+    """Returns the `__getattr__` of a package that imports its public names under `TYPE_CHECKING`.
 
     Args:
         package: The `__name__` of the package.
@@ -47,16 +47,16 @@ def import_lazily(package: str, file: str) -> Callable[[str], Any]:
 def read_homes(file: Path) -> dict[str, str]:
     """Reads where the names are defined that a file imports under `TYPE_CHECKING`."""
     blocks = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.If)]
-    imports = [each for block in blocks for each in block.body if isinstance(each, ast.ImportFrom)]
-    return {name.name: each.module or "" for each in imports for name in each.names}
+    imports = [statement for block in blocks for statement in block.body if isinstance(statement, ast.ImportFrom)]
+    return {name.name: statement.module or "" for statement in imports for name in statement.names}
 
 
-def _make_getter(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
+def _make_getter(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     def get_export(name: str) -> Any:
-        if name not in home:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(home[name]), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        member = getattr(import_module(modules[name]), name)
+        setattr(sys.modules[package], name, member)
+        return member
 
     return get_export

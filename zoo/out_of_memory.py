@@ -24,45 +24,45 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had: of Python, NumPy, torch or the system."""
+    """Returns whether an error says that memory could not be had: of Python, NumPy, torch or the system."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_SIGNS.search(str(error))))
 
 
 def explain(error: BaseException, remedy: str) -> OutOfMemoryError:
-    """The error for the user.
+    """Returns the error for the user.
 
     Args:
         error: One of which `is_out_of_memory` is true.
         remedy: What to lower.
     """
-    said = str(error)
-    amount = _AMOUNT.search(said)
-    what = f"asked for {_format_amount(amount)}" if amount else "asked for more than there is"
-    whose = "of the GPU " if "CUDA" in said or "HIP" in said else ""
-    return OutOfMemoryError(f"the memory {whose}does not suffice: {_place(error)} {what}; {remedy}")
+    text = str(error)
+    amount = _AMOUNT.search(text)
+    request = f"asked for {_format_amount(amount)}" if amount else "asked for more than there is"
+    owner = "of the GPU " if "CUDA" in text or "HIP" in text else ""
+    return OutOfMemoryError(f"the memory {owner}does not suffice: {_place(error)} {request}; {remedy}")
 
 
 def advise(options: Iterable[str]) -> str:
-    """What to lower in training.
+    """Returns what to lower in training.
 
     Args:
         options: The names of the options of its data.
     """
-    known = set(options)
-    found = [f"data.{name}" for name in _OPTIONS if name in known]
-    return f"lower {' or '.join(found or ['data.batch_size'])}, or the sizes of the model"
+    names = set(options)
+    relevant = [f"data.{name}" for name in _OPTIONS if name in names]
+    return f"lower {' or '.join(relevant or ['data.batch_size'])}, or the sizes of the model"
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of this package on the way to the error, also if that was in a worker process."""
+    """Returns the innermost line of this package on the way to the error, also if that was in a worker process."""
     text = "".join([*traceback.format_tb(error.__traceback__), str(error)])
-    found = [each for each in _PLACE.finditer(text) if Path(each["file"]).is_relative_to(_PACKAGE)]
-    if not found:
+    matches = [match for match in _PLACE.finditer(text) if Path(match["file"]).is_relative_to(_PACKAGE)]
+    if not matches:
         return "the program"
-    file = Path(found[-1]["file"]).relative_to(_PACKAGE.parent)
-    return f"{file}, line {found[-1]['line']} ({found[-1]['name']}),"
+    file = Path(matches[-1]["file"]).relative_to(_PACKAGE.parent)
+    return f"{file}, line {matches[-1]['line']} ({matches[-1]['name']}),"
 
 
 def _format_amount(amount: re.Match[str]) -> str:

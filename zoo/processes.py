@@ -23,21 +23,21 @@ from typing import Any
 
 from zoo.errors import InterruptedRunError
 
-_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 """Between two looks at whether the parent lives."""
 
 
-def end_with_parent(wait: Callable[[], object], by: signal.Signals) -> None:
+def end_with_parent(wait: Callable[[], object], signal_to_send: signal.Signals) -> None:
     """Sends this process a signal once its parent has ended.
 
     Args:
         wait: Returns when the parent has ended.
-        by: The signal.
+        signal_to_send: The signal.
     """
 
     def watch() -> None:
         wait()
-        os.kill(os.getpid(), by)
+        os.kill(os.getpid(), signal_to_send)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
@@ -45,23 +45,23 @@ def end_with_parent(wait: Callable[[], object], by: signal.Signals) -> None:
 def wait_for_parent(process: int) -> None:
     """Returns once the parent of this process is no longer the one with this number."""
     while os.getppid() == process:
-        time.sleep(_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 _ROOT = Path(__file__).resolve().parents[1]
 
 
 def make_command(*arguments: str, module: str = "zoo") -> list[str]:
-    """The command that runs a module of this package, also where the current directory has a folder `zoo`."""
+    """Returns the command that runs a module of this package, also where the current directory has a folder `zoo`."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def make_environment(**more: str) -> dict[str, str]:
-    """This process's environment, in which Python finds the same package, also a checkout that is not installed."""
-    found = {**os.environ, **more}
+    """Returns this process's environment, in which Python finds the same package, also one that is not installed."""
+    environment = {**os.environ, **more}
     if _ROOT.name not in ("site-packages", "dist-packages"):
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    return found
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    return environment
 
 
 def run(arguments: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
@@ -101,16 +101,19 @@ class SignalForwarder:
 
 @contextmanager
 def forward_signals() -> Iterator[SignalForwarder]:
-    """A context in which SIGINT and SIGTERM go to the process that was started. Only a main thread receives signals."""
+    """Passes SIGINT and SIGTERM to the process that is started inside its context.
+
+    Only a main thread receives signals.
+    """
     forwarder = SignalForwarder()
     if threading.current_thread() is not threading.main_thread():
         yield forwarder
         return
-    before = {number: signal.signal(number, forwarder) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {number: signal.signal(number, forwarder) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield forwarder
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
@@ -138,19 +141,19 @@ class StopRequest:
 
 
 def raise_interrupted(number: int, _: Any) -> None:
-    """A handler for work that can be repeated: it raises an InterruptedRunError."""
+    """Raises an InterruptedRunError: a handler for work that can be repeated."""
     raise InterruptedRunError(f"stopped by {signal.Signals(number).name}")
 
 
 @contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """A context in which both signals raise an InterruptedRunError. Only a main thread receives signals."""
+    """Raises an InterruptedRunError at both signals inside its context. Only a main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, raise_interrupted) for number in STOPPING}
+    previous_handlers = {number: signal.signal(number, raise_interrupted) for number in STOPPING}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_LARGEST = 1 << 53
+_MAX_EXACT_INT = 1 << 53
 """Whole numbers up to this one are exact as floats."""
-_LONGEST = 60
+_MAX_LENGTH = 60
 
 
 class ValidationError(Exception):
@@ -36,97 +36,97 @@ class Predicate:
     holds: Callable[[Any], bool]
 
 
-COUNT = Predicate("a whole number from 0", lambda value: type(value) is int and 0 <= value < _LARGEST)
+COUNT = Predicate("a whole number from 0", lambda value: type(value) is int and 0 <= value < _MAX_EXACT_INT)
 ANY = Predicate("anything", lambda value: True)
 
 
-def validate(value: Any, schema: Any, where: str) -> None:
+def validate(value: Any, schema: Any, location: str) -> None:
     """Checks a value against a schema.
 
     Args:
         value: The content, of plain types.
         schema: The schema, as described above.
-        where: The name of the content, for the message.
+        location: The name of the content, for the message.
 
     Raises:
         ValidationError: The value differs; the message says where first, and what belongs there.
     """
     if not _is_kind(value, schema):
-        raise ValidationError(f"{where} is {abbreviate(value)}, not {_describe(schema)}")
+        raise ValidationError(f"{location} is {abbreviate(value)}, not {_describe(schema)}")
     if isinstance(schema, tuple):
-        schema = next(each for each in schema if _is_kind(value, each))
+        schema = next(alternative for alternative in schema if _is_kind(value, alternative))
     if isinstance(schema, list) and not _are_all(value, schema[0]):
-        for number, each in enumerate(value):
-            validate(each, schema[0], f"{where}.{number}")
+        for number, member in enumerate(value):
+            validate(member, schema[0], f"{location}.{number}")
     for name, inner in schema.items() if isinstance(schema, dict) else ():
         if isinstance(name, str):
-            _validate_entry(value, name, inner, where)
+            _validate_entry(value, name, inner, location)
             continue
-        for key, each in value.items():
-            validate(key, name, f"a key of {where}")
-            validate(each, inner, f"{where}.{key}")
+        for key, member in value.items():
+            validate(key, name, f"a key of {location}")
+            validate(member, inner, f"{location}.{key}")
 
 
-def validate_like(value: Any, model: Any, where: str) -> None:
+def validate_like(value: Any, model: Any, location: str) -> None:
     """Checks that a value is built like another: the same keys, as many members, and numbers in the same places.
 
     Args:
         value: The content, of plain types.
         model: A valid content. All its values except for numbers have to be equal.
-        where: The name of the content, for the message.
+        location: The name of the content, for the message.
     """
     if isinstance(model, Mapping):
         if not isinstance(value, Mapping) or value.keys() != model.keys():
             raise ValidationError(
-                f"{where} is {abbreviate(value)}, and has not the entries {', '.join(map(str, model))}"
+                f"{location} is {abbreviate(value)}, and has not the entries {', '.join(map(str, model))}"
             )
-        for key, each in model.items():
-            validate_like(value[key], each, f"{where}.{key}")
+        for key, entry in model.items():
+            validate_like(value[key], entry, f"{location}.{key}")
     elif isinstance(model, list | tuple):
         if not isinstance(value, list | tuple) or len(value) != len(model):
-            raise ValidationError(f"{where} is {abbreviate(value)}, not a list of {len(model)}")
-        for number, each in enumerate(model):
-            validate_like(value[number], each, f"{where}.{number}")
+            raise ValidationError(f"{location} is {abbreviate(value)}, not a list of {len(model)}")
+        for number, member in enumerate(model):
+            validate_like(value[number], member, f"{location}.{number}")
     elif type(model) in (int, float):
         is_finite = math.isfinite(model)
         validate(
             value,
-            Predicate("a number", lambda each: _is_number(each) and (math.isfinite(each) or not is_finite)),
-            where,
+            Predicate("a number", lambda number: _is_number(number) and (math.isfinite(number) or not is_finite)),
+            location,
         )
     elif type(value) is not type(model) or value != model:
-        raise ValidationError(f"{where} is {abbreviate(value)}, not {abbreviate(model)}")
+        raise ValidationError(f"{location} is {abbreviate(value)}, not {abbreviate(model)}")
 
 
-def _validate_entry(value: Mapping[Any, Any], name: str, schema: Any, where: str) -> None:
+def _validate_entry(value: Mapping[Any, Any], name: str, schema: Any, location: str) -> None:
     key = name.removesuffix("?")
     if key in value:
-        validate(value[key], schema, f"{where}.{key}")
+        validate(value[key], schema, f"{location}.{key}")
     elif key == name:
-        raise ValidationError(f"{where} lacks {key}")
+        raise ValidationError(f"{location} lacks {key}")
 
 
 def _are_all(values: Sequence[Any], schema: Any) -> bool:
-    """Whether all values fit a schema without inner parts; a long list is then checked without naming its members."""
-    return not isinstance(schema, dict | list | tuple) and all(_is_kind(each, schema) for each in values)
+    """Returns whether all values fit a schema without inner parts, checked without naming members."""
+    return not isinstance(schema, dict | list | tuple) and all(_is_kind(value, schema) for value in values)
 
 
 def abbreviate(value: Any) -> str:
-    """A value as a message shows it."""
+    """Returns a value as a message shows it."""
     if isinstance(value, dict | list | tuple):
         return f"a {type(value).__name__}"
     text = repr(value) if not hasattr(value, "shape") else f"a tensor of {tuple(value.shape)}"
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 3]}..."
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < _LARGEST)
+    return type(value) is float or (type(value) is int and abs(value) < _MAX_EXACT_INT)
 
 
 def _is_kind(value: Any, schema: Any) -> bool:
-    """Whether a value is of a schema's type, apart from its inner parts."""
+    """Returns whether a value is of a schema's type, apart from its inner parts."""
     if isinstance(schema, tuple):
-        return any(_is_kind(value, each) for each in schema)
+        return any(_is_kind(value, alternative) for alternative in schema)
     if isinstance(schema, Predicate):
         return schema.holds(value)
     if schema is float:

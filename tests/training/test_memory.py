@@ -54,7 +54,7 @@ def linear(batch: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("step", "numbers"), [(quadratic, 700 * 700), (linear, 700 * 1000)])
 def test_an_estimate_is_what_the_step_holds(step: Callable[[Tensor], Tensor], numbers: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(memory, "_ENOUGH", MB // 4)
+    monkeypatch.setattr(memory, "_ENOUGH_BYTES", MB // 4)
     found = memory.estimate_step(SimpleNamespace(), Texts(), step)  # type: ignore[arg-type]
     assert found is not None
     assert found.example == "'t1' of texts.csv (700 tokens)"
@@ -93,7 +93,7 @@ def test_points_are_extrapolated() -> None:
 def test_limits_of_container_and_process_count(tmp_path: Path, monkeypatch: Any) -> None:
     cpu = torch.device("cpu")
     assert MB < memory.find_available(cpu) < 2**50
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    monkeypatch.setattr(memory, "_CONTROL_GROUP", tmp_path)
     assert memory.find_group_limit() is None
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("3000\n")
@@ -111,7 +111,7 @@ def test_a_check_names_the_example_that_does_not_fit(tmp_path: Path, monkeypatch
     rows = [f"{'a b ' * (150 if at == 4 else 2)}\tx\t{split}" for at, split in enumerate(splits)]
     (tmp_path / "pairs.tsv").write_text("\n".join(["source\ttarget\tsplit", *rows]) + "\n")
     options = ["model=nmt", "data=text_pairs", f"data.table={tmp_path}/pairs.tsv", f"paths.cache={tmp_path}"]
-    monkeypatch.setattr(memory, "_ENOUGH", MB // 64)
+    monkeypatch.setattr(memory, "_ENOUGH_BYTES", MB // 64)
     assert any("no problem" in line or "one batch" in line for line in preflight.check(options))
     monkeypatch.setattr(memory, "find_available", lambda device: MB)
     with pytest.raises(
@@ -132,7 +132,7 @@ def test_a_check_names_the_example_that_does_not_fit(tmp_path: Path, monkeypatch
 )
 def test_an_estimate_of_other_examples_is_what_a_step_holds(options: list[str], said: str, monkeypatch: Any) -> None:
     """Pictures and histories are counted, sounds are cut, a graph is shrunk."""
-    monkeypatch.setattr(memory, "_ENOUGH", MB)
+    monkeypatch.setattr(memory, "_ENOUGH_BYTES", MB)
     composed = compose.compose_unchecked(options)
     data = instantiate.build(composed["data"], "data")
     data.setup()
@@ -155,7 +155,7 @@ def test_a_training_that_does_not_fit_does_not_begin(tmp_path: Path, monkeypatch
     (tmp_path / "pairs.tsv").write_text("\n".join(["source\ttarget\tsplit", *rows]) + "\n")
     run = ["train", "model=nmt", "data=text_pairs", f"data.table={tmp_path}/pairs.tsv", "data.max_epochs=1"]
     run += ["data.num_workers=0", f"paths.cache={tmp_path}", "trainer=cpu"]
-    monkeypatch.setattr(memory, "_ENOUGH", MB // 64)
+    monkeypatch.setattr(memory, "_ENOUGH_BYTES", MB // 64)
     estimates: list[memory.StepEstimate | None] = []
     whole = preflight.try_estimate
     monkeypatch.setattr(preflight, "try_estimate", lambda *given: (estimates.append(whole(*given)), estimates[-1])[1])

@@ -115,7 +115,7 @@ def test_rows_that_may_be_left_out_are_no_problem(cli: Any, own: list[str]) -> N
 
 
 def test_many_problems_are_counted() -> None:
-    error = ProblemsError([f"problem {number}" for number in range(1000)], most=10)
+    error = ProblemsError([f"problem {number}" for number in range(1000)], max_shown=10)
     assert str(error).startswith("1,000 problems\n")
     assert str(error).endswith("and 990 more")
     assert len(error.problems) == 1000

@@ -45,11 +45,11 @@ def add_attention_penalties(module: Task, config: Mapping[str, Any]) -> None:
         return
     layers = options.pop("layers", None)
     factors = {name: _to_number(name, value) for name, value in options.items()}
-    named = ", ".join(f"penalty.{name}" for name in factors)
+    option_names = ", ".join(f"penalty.{name}" for name in factors)
     if layers is not None and not isinstance(layers, list | tuple):
         raise ConfigError(f"penalty.layers={layers!r}: write a list of numbers or patterns of names, or null")
     if not sites(module):
-        raise ConfigError(f"{named}: the model has no attention")
+        raise ConfigError(f"{option_names}: the model has no attention")
     try:
         with record(module, layers=layers):
             pass
@@ -60,56 +60,56 @@ def add_attention_penalties(module: Task, config: Mapping[str, Any]) -> None:
     @functools.wraps(step)
     def training_step(batch: Any, batch_idx: int) -> Any:
         with record(module, layers=layers, grad=True) as maps:
-            found: Any = step(batch, batch_idx)
-        if found is None:  # the module skips this batch
+            output: Any = step(batch, batch_idx)
+        if output is None:  # the module skips this batch
             return None
-        added = _sum_penalties(module, batch, maps, factors)
-        return {**found, "loss": found["loss"] + added} if isinstance(found, Mapping) else found + added
+        penalty = _sum_penalties(module, batch, maps, factors)
+        return {**output, "loss": output["loss"] + penalty} if isinstance(output, Mapping) else output + penalty
 
     module.training_step = training_step  # type: ignore[method-assign]
 
 
 def get_active(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a group `penalty` that have an effect: weights other than 0, and `layers` beside them."""
+    """Returns the options of a group `penalty` that have an effect: weights other than 0, and `layers`."""
     factors = {name: config[name] for name in PENALTIES if config.get(name)}
     layers = {} if config.get("layers") is None else {"layers": config["layers"]}
     return {**factors, **layers} if factors else {}
 
 
 def _sum_penalties(module: Task, batch: Any, maps: Recording, factors: Mapping[str, float]) -> Tensor:
-    """The weighted sum of the penalties, each a mean over the queries of all sites and processes."""
+    """Returns the weighted sum of the penalties, each a mean over the queries of all sites and processes."""
     total = torch.zeros((), device=module.device)
-    gold, real = module.gold_attention(batch), module.real_queries(batch)
+    gold, query_masks = module.gold_attention(batch), module.real_queries(batch)
     for name, factor in factors.items():
         if maps.silent:
             site, reason = next(iter(maps.silent.items()))
             raise ConfigError(f"penalty.{name}: {site} has no weights: {reason}; penalty.layers can leave it out")
         try:
-            amounts = _compute_penalty(name, maps, gold, real)
+            amounts = _compute_penalty(name, maps, gold, query_masks)
         except ValueError as error:
             raise ConfigError(f"penalty.{name}: {error}; penalty.layers can leave it out") from error
         if not amounts:
             raise ConfigError(f"penalty.{name}: {_explain_missing(name)}")
-        sums = torch.stack([each.total for each in amounts])
-        value = distributed.mean_loss(sums.sum(), sum(each.count for each in amounts))
-        how: dict[str, Any] = {
+        sums = torch.stack([amount.total for amount in amounts])
+        value = distributed.mean_loss(sums.sum(), sum(amount.count for amount in amounts))
+        log_options: dict[str, Any] = {
             "on_step": True,
             "on_epoch": False,
             "batch_size": 1,
             "sync_dist": distributed.world_size() > 1,
         }
-        module.log(f"train/penalty_{name}", value.detach(), **how)
+        module.log(f"train/penalty_{name}", value.detach(), **log_options)
         total = total + factor * value
     return total
 
 
 def _compute_penalty(
-    name: str, maps: Recording, gold: Mapping[str, Tensor], real: Mapping[str, Tensor]
+    name: str, maps: Recording, gold: Mapping[str, Tensor], query_masks: Mapping[str, Tensor]
 ) -> list[PenaltySum]:
     penalty = getattr(attention, PENALTIES[name])()
     if name in _GUIDANCE:
-        return [penalty(maps[site], gold[site], real.get(site)) for site in maps if site in gold]
-    return [penalty(found, real.get(site)) for site, found in maps.items()]
+        return [penalty(maps[site], gold[site], query_masks.get(site)) for site in maps if site in gold]
+    return [penalty(weights, query_masks.get(site)) for site, weights in maps.items()]
 
 
 def _explain_missing(name: str) -> str:

@@ -23,7 +23,7 @@ Result = Mapping[str, Any]
 
 def compose_with_model(overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the configuration of a command, with a model that fits if it names none."""
-    keys = {each.partition("=")[0] for each in overrides}
+    keys = {override.partition("=")[0] for override in overrides}
     if keys & {"model", "experiment"}:
         return compose.compose(overrides)
     data = compose.get_value(overrides, "data")
@@ -38,24 +38,24 @@ def compose_with_model(overrides: Sequence[str]) -> dict[str, Any]:
 def run(overrides: Sequence[str]) -> Path:
     """Measures all baselines, prints them, and writes them to a JSON file."""
     silence_lightning()
-    composed = compose_with_model(overrides)
-    option_types.check(composed)
-    compatibility.check(composed)
-    config = RunConfig(composed)
+    tree = compose_with_model(overrides)
+    option_types.check(tree)
+    compatibility.check(tree)
+    config = RunConfig(tree)
     seed_generators(config)
     data = setup_data(config)
     module = build_task(config, data)
-    name = composed["names"]["data"]
-    found = list(measure(module, data))
-    if not found:
+    name = tree["names"]["data"]
+    results = list(measure(module, data))
+    if not results:
         raise ConfigError(f"there is no baseline for data={name}")
-    result = {"data": name, "command": f"zoo baseline {' '.join(overrides)}", "baselines": found}
-    folder = Path(composed["run_dir"] or Path(composed["paths"]["runs"]) / f"baseline-{name}")
+    result = {"data": name, "command": f"zoo baseline {' '.join(overrides)}", "baselines": results}
+    folder = Path(tree["run_dir"] or Path(tree["paths"]["runs"]) / f"baseline-{name}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "baseline.json"
     write_text(path, json.dumps(result, indent=2) + "\n")
     summary.show_rows(
-        [{"": each["name"], **_select_shown(each["metrics"]), "seconds": each["seconds"]} for each in found],
+        [{"": row["name"], **_select_shown(row["metrics"]), "seconds": row["seconds"]} for row in results],
         f"on {name}",
     )
     print(f"In {path}")
@@ -64,34 +64,34 @@ def run(overrides: Sequence[str]) -> Path:
 
 def measure(module: Task, data: TaskData, *, only_cheap: bool = False) -> Iterator[Result]:
     """Yields the results of the baselines of a model's data."""
-    for each in module.baselines(data):
-        if each.is_cheap or not only_cheap:
-            started = time.process_time()
-            metrics = each.measure()
-            yield {"name": each.name, "metrics": dict(metrics), "seconds": round(time.process_time() - started, 1)}
+    for baseline in module.baselines(data):
+        if baseline.is_cheap or not only_cheap:
+            start = time.process_time()
+            metrics = baseline.measure()
+            yield {"name": baseline.name, "metrics": dict(metrics), "seconds": round(time.process_time() - start, 1)}
 
 
-def describe(module: Task, result: Mapping[str, Any], found: Sequence[Result]) -> Iterator[str]:
+def describe(module: Task, result: Mapping[str, Any], baselines: Sequence[Result]) -> Iterator[str]:
     """Yields a sentence for each baseline that a model does not beat by the metric that chooses its weights.
 
     Args:
         module: The model.
         result: The metrics of the run.
-        found: The results of baselines.
+        baselines: Their results.
     """
     metric = f"test/{module.primary.partition('/')[2]}"
     popular = {key.replace("popularity_", ""): value for key, value in result.items() if "/popularity_" in key}
-    for each in [*found, {"name": "popularity", "metrics": popular, "seconds": 0.0}]:
-        value, own = each["metrics"].get(metric), result.get(metric)
-        if value is None or own is None:
+    for baseline in [*baselines, {"name": "popularity", "metrics": popular, "seconds": 0.0}]:
+        value, score = baseline["metrics"].get(metric), result.get(metric)
+        if value is None or score is None:
             continue
-        if (own < value) if module.primary_mode == "max" else (own > value):
+        if (score < value) if module.primary_mode == "max" else (score > value):
             yield (
-                f"{each['name']} does better ({metric} {value:.4f} against {own:.4f} of the model), at the cost of "
-                f"{each['seconds']:.1f} s of processor time"
+                f"{baseline['name']} does better ({metric} {value:.4f} against {score:.4f} of the model), at the cost "
+                f"of {baseline['seconds']:.1f} s of processor time"
             )
-        elif own == value:
-            yield f"the model is no better than {each['name']}: {metric} {own:.4f} of both"
+        elif score == value:
+            yield f"the model is no better than {baseline['name']}: {metric} {score:.4f} of both"
 
 
 def _select_shown(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -16,21 +16,21 @@ from zoo.tasks.contract import Task, TaskData
 
 
 def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> dict[str, float]:
-    """The metrics of one split; none if it is empty. The truth score is reported for the test split alone."""
+    """Returns the metrics of one split; none if it is empty. The truth score is that of the test split alone."""
     if not len(loader.examples):
         return {}
     try:
-        (found,) = trainer.test(module, dataloaders=loader, verbose=False)
+        (metrics,) = trainer.test(module, dataloaders=loader, verbose=False)
     except SystemExit as error:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from error
     finally:
         loader.close()
-    named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
-    return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
+    split_metrics = {key.replace("test/", f"{split}/"): value for key, value in metrics.items()}
+    return {key: value for key, value in split_metrics.items() if split == "test" or not key.startswith("truth/")}
 
 
 def has_examples(data: TaskData, split: str) -> bool:
-    """Whether a split has any examples, in any process."""
+    """Returns whether a split has any examples, in any process."""
     return len(data.loader(split).examples) > 0
 
 
@@ -41,26 +41,26 @@ def check_trainable(data: TaskData) -> None:
 
 
 def describe_empty_splits(data: TaskData) -> list[str]:
-    """A sentence for each held-out split without examples, saying what the run then lacks."""
-    lost = {
+    """Returns a sentence for each held-out split without examples, which says what the run then lacks."""
+    consequences = {
         "val": "the weights of the last epoch are kept, and nothing stops the training early",
         "test": "there will be no figures of it",
     }
     return [
-        f"the split {split!r} has no example, so that {what}. {data.empty_hint(split)}."
-        for split, what in lost.items()
+        f"the split {split!r} has no example, so that {consequence}. {data.empty_hint(split)}."
+        for split, consequence in consequences.items()
         if not has_examples(data, split)
     ]
 
 
-def make_protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, str]:
-    """The protocol of the metrics, where their names leave it open."""
-    said = [each for each in (data.protocol(), module.protocol(), sampled) if each is not None]
-    return {"protocol": ", ".join(said)} if said else {}
+def make_protocol(module: Task, data: Any, sample_protocol: str | None = None) -> dict[str, str]:
+    """Returns the protocol of the metrics, where their names leave it open."""
+    parts = [part for part in (data.protocol(), module.protocol(), sample_protocol) if part is not None]
+    return {"protocol": ", ".join(parts)} if parts else {}
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """A CSV file of rows with the same keys."""
+    """Writes a CSV file of rows with the same keys."""
     with open_atomic(path) as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()

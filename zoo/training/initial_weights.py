@@ -31,11 +31,11 @@ def initialize_weights(module: Task, data: TaskData, init: str | None) -> Transf
         from zoo.checkpoints.finetune import load_matching_weights, load_source
 
         return load_matching_weights(module, data.state(), load_source(module, init), init)
-    left = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
-    if left and distributed.is_rank_zero():
-        count = count_noun(sum(weight.numel() for weight in left.values()), "weight")
-        places = ", ".join(sorted({_place(name) for name in left}))
-        warn(f"{count} of {places} are random and are never trained, because they are frozen. {module.frozen_remedy}")
+    untrained = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
+    if untrained and distributed.is_rank_zero():
+        count = count_noun(sum(weight.numel() for weight in untrained.values()), "weight")
+        modules = ", ".join(sorted({_place(name) for name in untrained}))
+        warn(f"{count} of {modules} are random and are never trained, because they are frozen. {module.frozen_remedy}")
     return None
 
 

@@ -105,10 +105,10 @@ def truncate_metrics(path: Path, step: int) -> None:
     if step <= 0 or not rows or rows[0][:1] != ["step"]:
         path.unlink()
         return
-    header, *rest = rows
-    kept = [row for row in rest if len(row) == len(header) and row[0].isdecimal() and int(row[0]) < step]
+    header, *body = rows
+    valid = [row for row in body if len(row) == len(header) and row[0].isdecimal() and int(row[0]) < step]
     with open_atomic(path) as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *kept])
+        csv.writer(file, lineterminator="\n").writerows([header, *valid])
 
 
 def _format_row(row: dict[str, float]) -> dict[str, str]:
@@ -127,26 +127,27 @@ def get_logged_metrics(trainer: pl.Trainer) -> dict[str, float]:
 
 @contextmanager
 def raise_writer_errors() -> Iterator[None]:
-    """A context in which errors of TensorBoard's thread are not printed, but raised at the end if none has been.
+    """Raises an error of TensorBoard's thread at the end of the context, instead of printing it.
 
-    TensorBoard raises such an error again at its next entry, where it is explained; its thread would print a traceback.
+    Another error takes precedence. TensorBoard raises such an error again at its next entry, where it is explained.
+    Its thread would print a traceback.
     """
     errors: list[BaseException] = []
-    before = threading.excepthook
+    default_hook = threading.excepthook
 
-    def keep(failure: threading.ExceptHookArgs) -> None:
+    def record_error(failure: threading.ExceptHookArgs) -> None:
         if type(failure.thread).__module__.startswith("tensorboard.") and failure.exc_value is not None:
             errors.append(failure.exc_value)
         else:
-            before(failure)
+            default_hook(failure)
 
-    threading.excepthook = keep
+    threading.excepthook = record_error
     try:
         yield
         if errors:
             raise errors[0]
     finally:
-        threading.excepthook = before
+        threading.excepthook = default_hook
 
 
 def wandb(*, run_dir: Path, project: str = "attention-zoo", offline: bool = False) -> WandbLogger:

@@ -20,14 +20,14 @@ from zoo.errors import ZooError
 from zoo.plurals import count_noun
 from zoo.tasks.contract import Task, TaskData
 
-_GROUP = Path("/sys/fs/cgroup")
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
 """Where Linux tells a process of its control group."""
-_FIRST, _FEWEST = 32, 2
+_FIRST_LENGTH, _MIN_EXAMPLES = 32, 2
 """Tokens of the shortest examples that are tried, and the fewest examples; they double from step to step."""
 _PARTS = 4096
 """Parts of a batch of which a task makes smaller ones."""
 _POINTS = 3
-_ENOUGH = 2**26
+_ENOUGH_BYTES = 2**26
 """Bytes of a step from which those of longer examples are extrapolated."""
 
 
@@ -91,8 +91,8 @@ def estimate_step(task: Task, data: TaskData, step: Callable[[Any], Tensor]) -> 
     if not (numbers := loader.largest()):
         return None
     reduction = _reduce_examples(task, data, loader, numbers)
-    found = _extrapolate_steps(lambda size: step(reduction.make_batch(size)), reduction)
-    return None if found is None else StepEstimate(found, reduction.example, len(numbers), reduction.remedy)
+    step_bytes = _extrapolate_steps(lambda size: step(reduction.make_batch(size)), reduction)
+    return None if step_bytes is None else StepEstimate(step_bytes, reduction.example, len(numbers), reduction.remedy)
 
 
 class _Reduction(NamedTuple):
@@ -116,32 +116,32 @@ class _Reduction(NamedTuple):
 
 
 def _reduce_examples(task: Task, data: TaskData, loader: Loader, numbers: list[int]) -> _Reduction:
-    """Cuts texts and sounds to 32, 64, ... tokens, has the task shrink a graph, and and takes 2, 4, ... of others."""
+    """Cuts texts and sounds to 32, 64, ... tokens, has the task shrink a graph, and takes 2, 4, ... of others."""
     examples = data.examples("train", training=True)
     if examples.lengths is not None:
         numbers = sorted(numbers, key=examples.lengths.__getitem__, reverse=True)
         name = _name_longest(data, loader, numbers[0], int(examples.lengths[numbers[0]]), examples.unit)
         if (shorten := examples.shorten) is not None:
             return _Reduction(
-                lambda size: examples.collate([shorten(each, size) for each in loader.fetch(numbers)]),
-                first=_FIRST,
+                lambda size: examples.collate([shorten(example, size) for example in loader.fetch(numbers)]),
+                first=_FIRST_LENGTH,
                 total=int(examples.lengths[numbers[0]]),
                 extrapolate=extrapolate,
                 remedy="lower data.max_length, data.max_tokens or data.batch_size",
                 example=name,
             )
     else:
-        name, whole = "", examples.collate(loader.fetch(numbers))
-        if task.shrink_batch(whole, 1.0) is not None:
+        name, full_batch = "", examples.collate(loader.fetch(numbers))
+        if task.shrink_batch(full_batch, 1.0) is not None:
             if (longest := data.summary().longest) is not None:
                 (longest_id, count), *_ = longest.examples
                 name = f"{longest_id!r} ({count_noun(int(count), longest.unit)})"
             return _Reduction(
-                lambda size: task.shrink_batch(whole, size / _PARTS), 1, _PARTS, extrapolate_line, example=name
+                lambda size: task.shrink_batch(full_batch, size / _PARTS), 1, _PARTS, extrapolate_line, example=name
             )
     return _Reduction(
         lambda size: examples.collate(loader.fetch(numbers[:size])),
-        first=_FEWEST,
+        first=_MIN_EXAMPLES,
         total=len(numbers),
         extrapolate=extrapolate_line,
         example=name,
@@ -163,7 +163,7 @@ def _extrapolate_steps(step: Callable[[int], Tensor], reduction: _Reduction) -> 
     size = reduction.first
     while size < reduction.total:
         points.append((size, measure_step(lambda: step(size))))  # noqa: B023
-        if len(points) >= _POINTS and points[-1][1] > _ENOUGH:
+        if len(points) >= _POINTS and points[-1][1] > _ENOUGH_BYTES:
             return reduction.extrapolate(points[-_POINTS:], reduction.total)
         size *= 2
     return None
@@ -173,23 +173,23 @@ def find_available(device: torch.device) -> int:
     """Returns the bytes of memory that this process may still take: of the machine, its container and its limits."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    found = [find_group_limit(), *map(_find_process_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA))]
+    limits = [find_group_limit(), *map(_find_process_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA))]
     with suppress(OSError, StopIteration):
-        found.append(read_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
-    return min((each for each in found if each is not None), default=2**63 - 1)
+        limits.append(read_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
+    return min((limit for limit in limits if limit is not None), default=2**63 - 1)
 
 
 def measure_step(step: Callable[[], Tensor]) -> int:
     """Returns the most bytes of tensors that a step and its gradients hold at once."""
-    with HeldBytes() as held:
+    with HeldBytes() as counter:
         torch.autograd.backward(step())
-    return int(held.most)
+    return int(counter.most)
 
 
 def _storages(tree: Any) -> list[Any]:
     """Returns the storages of all tensors that have one; packed weights of oneDNN have none."""
-    tensors = [each for each in tree_leaves(tree) if isinstance(each, Tensor) and each.layout == torch.strided]
-    return [each.untyped_storage() for each in tensors]
+    tensors = [tensor for tensor in tree_leaves(tree) if isinstance(tensor, Tensor) and tensor.layout == torch.strided]
+    return [tensor.untyped_storage() for tensor in tensors]
 
 
 class HeldBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -201,15 +201,15 @@ class HeldBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known: dict[int, Any] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = function(*args, **(kwargs or {}))
-        own = {id(each) for each in _storages((args, kwargs))}
-        for each in _storages(found):
-            self._note(each, own)
-        return found
+        result = function(*args, **(kwargs or {}))
+        input_ids = {id(storage) for storage in _storages((args, kwargs))}
+        for storage in _storages(result):
+            self._note(storage, input_ids)
+        return result
 
-    def _note(self, storage: Any, own: set[int]) -> None:
+    def _note(self, storage: Any, input_ids: set[int]) -> None:
         key = id(storage)
-        if key in self._known or key in own:
+        if key in self._known or key in input_ids:
             return
         size = storage.nbytes()
         self._known[key] = weakref.finalize(storage, self._release, key, size)
@@ -223,38 +223,38 @@ class HeldBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def extrapolate(points: list[tuple[int, int]], length: int) -> int:
     """Returns p(length) of the parabola p through three points; if it opens down, of the line through the last two."""
-    (a, at_a), (b, at_b), (c, at_c) = points
-    first, last = (at_b - at_a) / (b - a), (at_c - at_b) / (c - b)
-    curvature = max(0.0, (last - first) / (c - a))
-    return round(at_c + (length - c) * (last + curvature * (length - b)))
+    (a, bytes_a), (b, bytes_b), (c, bytes_c) = points
+    first_slope, last_slope = (bytes_b - bytes_a) / (b - a), (bytes_c - bytes_b) / (c - b)
+    curvature = max(0.0, (last_slope - first_slope) / (c - a))
+    return round(bytes_c + (length - c) * (last_slope + curvature * (length - b)))
 
 
 def extrapolate_line(points: list[tuple[int, int]], length: int) -> int:
     """Returns p(length) of the line p through the last two points."""
-    (b, at_b), (c, at_c) = points[-2:]
-    return round(at_c + (length - c) * (at_c - at_b) / (c - b))
+    (b, bytes_b), (c, bytes_c) = points[-2:]
+    return round(bytes_c + (length - c) * (bytes_c - bytes_b) / (c - b))
 
 
 def find_group_limit() -> int | None:
     """Returns what the control group of this process has left; files that it can drop do not count. None: no limit."""
-    for limit, used, droppable in (
+    for limit, usage, droppable in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
     ):
         with suppress(OSError, ValueError, StopIteration):
-            most, now = (int((_GROUP / name).read_text()) for name in (limit, used))
-            return most - now + read_field((_GROUP / limit).with_name("memory.stat"), droppable)
+            max_bytes, used_bytes = (int((_CONTROL_GROUP / name).read_text()) for name in (limit, usage))
+            return max_bytes - used_bytes + read_field((_CONTROL_GROUP / limit).with_name("memory.stat"), droppable)
     return None
 
 
 def _find_process_limit(kind: int) -> int | None:
     """Returns what is left of a limit of this process (`ulimit -v`, `ulimit -d`); None if it is not set."""
-    most, _ = resource.getrlimit(kind)
-    if most == resource.RLIM_INFINITY:
+    max_bytes, _ = resource.getrlimit(kind)
+    if max_bytes == resource.RLIM_INFINITY:
         return None
     field = "VmSize:" if kind == resource.RLIMIT_AS else "VmData:"
     with suppress(OSError, StopIteration):
-        return max(0, most - read_field(Path("/proc/self/status"), field) * 1024)
+        return max(0, max_bytes - read_field(Path("/proc/self/status"), field) * 1024)
     return None
 
 

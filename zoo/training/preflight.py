@@ -37,8 +37,8 @@ from zoo.training.run_config import RunConfig
 from zoo.training.setup import read_data, seed_generators, setup_module
 from zoo.training.trainer import make_trainer, silence_lightning
 
-_MOST_LISTED = 200
-_MOST_SECONDS = 30.0
+_MAX_LISTED = 200
+_MAX_SECONDS = 30.0
 _STATUS = Path("/proc/self/status")
 """What Linux says of this process."""
 
@@ -46,52 +46,54 @@ _STATUS = Path("/proc/self/status")
 def check(overrides: Sequence[str]) -> list[str]:
     """Returns a report of what is right, a line each; raises a ProblemsError that lists everything that is wrong."""
     silence_lightning()
-    kept, found = compose.partition_overrides([each for each in overrides if each.partition("=")[0] != "check"])
-    problems = [str(error) for error in found]
+    valid, override_errors = compose.partition_overrides(
+        [override for override in overrides if override.partition("=")[0] != "check"]
+    )
+    problems = [str(error) for error in override_errors]
     report: list[str] = []
     try:
-        composed = compose.compose_unchecked(kept)
+        tree = compose.compose_unchecked(valid)
     except ConfigError as error:
         raise ProblemsError([*problems, str(error)]) from error
-    problems += [str(error) for error in _iter_option_errors(composed)]
-    data, errors = _read(composed)
+    problems += [str(error) for error in _iter_option_errors(tree)]
+    data, errors = _read(tree)
     problems += errors
     if not problems and data is not None:
-        module, errors = _build_model(composed, data)
+        module, errors = _build_model(tree, data)
         problems += errors
         if module is not None and not problems:
-            problems += try_batch(composed, module, data, report)
+            problems += try_batch(tree, module, data, report)
     if problems:
-        raise ProblemsError(problems, _MOST_LISTED)
+        raise ProblemsError(problems, _MAX_LISTED)
     return report
 
 
 def show(overrides: Sequence[str]) -> None:
     """Prints the report."""
-    started = time.monotonic()
+    start = time.monotonic()
     for line in check(overrides):
         print(f"  {escape_control(line)}")
-    print(f"no problem found in {time.monotonic() - started:.1f} s; nothing was trained")
+    print(f"no problem found in {time.monotonic() - start:.1f} s; nothing was trained")
 
 
-def _iter_option_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _iter_option_errors(tree: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each option that does not fit. Sizes are not known yet."""
-    yield from option_types.iter_errors(composed)
-    if any(True for _ in option_types.iter_key_errors(composed)):
+    yield from option_types.iter_errors(tree)
+    if any(True for _ in option_types.iter_key_errors(tree)):
         return
-    yield from compatibility.iter_errors(composed)
-    run_dir = composed["run_dir"]
-    if run_dir is not None and composed["resume"] is None:
+    yield from compatibility.iter_errors(tree)
+    run_dir = tree["run_dir"]
+    if run_dir is not None and tree["resume"] is None:
         try:
-            run_directory.check_free(Path(run_dir).absolute(), composed, resumes=False)
+            run_directory.check_free(Path(run_dir).absolute(), tree, resumes=False)
         except ConfigError as error:
             yield error
-    runs = Path(run_dir or composed["paths"]["runs"]).absolute()
-    existing = next(folder for folder in (runs, *runs.parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        yield ConfigError(f"{existing} cannot be written, where the run would go; give another run_dir or paths.runs")
+    runs = Path(run_dir or tree["paths"]["runs"]).absolute()
+    parent = next(folder for folder in (runs, *runs.parents) if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        yield ConfigError(f"{parent} cannot be written, where the run would go; give another run_dir or paths.runs")
     try:
-        _make_trainer(RunConfig(composed))
+        _make_trainer(RunConfig(tree))
     except ConfigError as error:
         yield error
 
@@ -101,44 +103,48 @@ def _make_trainer(config: RunConfig) -> pl.Trainer:
     return make_trainer(config.trainer, devices=1, num_nodes=1, strategy="auto", max_epochs=1, logger=False)
 
 
-def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
+def _read(tree: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
     """Reads the data; returns them, unless they cannot be read, and every problem found on the way."""
-    with collect_errors() as found, warnings.catch_warnings(record=True) as said:
+    with collect_errors() as errors, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            data: TaskData | None = read_data(RunConfig(composed))
+            data: TaskData | None = read_data(RunConfig(tree))
             assert data is not None
-            if not found:
+            if not errors:
                 check_trainable(data)
         except ConfigError:  # listed with the options already, unless the constructor alone finds it
-            data, found = None, [*found, *_unless_listed(composed)]
+            data, errors = None, [*errors, *_unless_listed(tree)]
         except ZooError as error:
             data = None
-            if not found or "no row is usable" not in str(error):
-                found.append(error)  # type: ignore[arg-type]
-    own = [str(each.message) for each in said if issubclass(each.category, UserWarning) and "zoo" in str(each.filename)]
-    for message in dict.fromkeys(own):  # each once, however often the data are read
+            if not errors or "no row is usable" not in str(error):
+                errors.append(error)  # type: ignore[arg-type]
+    messages = [
+        str(warning.message)
+        for warning in caught
+        if issubclass(warning.category, UserWarning) and "zoo" in str(warning.filename)
+    ]
+    for message in dict.fromkeys(messages):  # each once, however often the data are read
         print(f"zoo: {truncate(escape_control(message))}", file=sys.stderr)
-    return data, [str(error) for error in found]
+    return data, [str(error) for error in errors]
 
 
-def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
-    if any(True for _ in instantiate.iter_errors(composed["data"], "data")):
+def _unless_listed(tree: Mapping[str, Any]) -> list[Any]:
+    if any(True for _ in instantiate.iter_errors(tree["data"], "data")):
         return []
     try:
-        instantiate.build(composed["data"], "data").setup("fit")
+        instantiate.build(tree["data"], "data").setup("fit")
     except ConfigError as error:
         return [error]
     return []
 
 
-def _build_model(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
+def _build_model(tree: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
     """Builds the model with the weights that it would start from; None if that fails."""
-    seed_generators(RunConfig(composed))
+    seed_generators(RunConfig(tree))
     try:
-        module, _ = setup_module(RunConfig(composed), data)
-        if composed["resume"] not in (None, "auto"):
-            checkpoint.read(composed["resume"])
+        module, _ = setup_module(RunConfig(tree), data)
+        if tree["resume"] not in (None, "auto"):
+            checkpoint.read(tree["resume"])
         optimisation = copy.copy(module.optimisation)
         optimisation.scheduler = None  # which would ask the trainer for the number of steps
         optimisation.configure(module)
@@ -154,8 +160,8 @@ def check_memory(config: RunConfig, module: Task, data: TaskData) -> None:
     """
     trainer = _make_trainer(config)
     with preserve_rng():
-        tried = copy.deepcopy(module)
-        estimate = try_estimate(tried, data, _make_step(trainer, tried, data))
+        module_copy = copy.deepcopy(module)
+        estimate = try_estimate(module_copy, data, _make_step(trainer, module_copy, data))
     if (problem := find_excess(estimate, trainer.strategy.root_device)) is not None:
         raise ConfigError(problem)
 
@@ -178,25 +184,25 @@ def _make_step(trainer: pl.Trainer, module: Task, data: TaskData) -> Callable[[A
     return step
 
 
-def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
+def try_batch(tree: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
     """Computes one batch forward and backward, and checks what its outputs must not depend on."""
-    trainer = _make_trainer(RunConfig(composed))
+    trainer = _make_trainer(RunConfig(tree))
     device = trainer.strategy.root_device
     step = _make_step(trainer, module, data)
     parameters = sum(p.numel() for p in module.parameters())
-    report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
+    report.append(f"model      {tree['names']['model']}, {parameters:,} parameters")
 
     estimate = try_estimate(module, data, step)
     if problem := find_excess(estimate, device):
         return [problem]
     module.zero_grad()
     batch, count = largest_batch(data.train_dataloader())
-    every, batches = count_noun(data.train_size(), "example"), count_noun(count, "batch")
-    report.append(f"data       {composed['names']['data']}, {every} in {batches} an epoch")
+    examples, batches = count_noun(data.train_size(), "example"), count_noun(count, "batch")
+    report.append(f"data       {tree['names']['data']}, {examples} in {batches} an epoch")
     report += data.summary().lines()
     report += [f"empty      {lack}" for lack in describe_empty_splits(data)]
     batch = data.transfer_batch_to_device(batch, device, 0)
-    before = _start_measuring(device)
+    used = _start_measuring(device)
     try:
         value = step(batch)
         torch.autograd.backward(value)
@@ -208,13 +214,13 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
         return [f"a batch cannot be computed: {str(error).splitlines()[0]}"]
     peak = _peak(device)
     problems = list(_iter_gradient_errors(module, float(value.detach())))
-    said = f"{_bytes(peak)} at the largest batch" + (f", of which {_bytes(before)} were in use" if before else "")
-    report += [f"one batch  loss {float(value.detach()):.4f}", f"memory     {said}"]
+    amount = f"{_bytes(peak)} at the largest batch" + (f", of which {_bytes(used)} were in use" if used else "")
+    report += [f"one batch  loss {float(value.detach()):.4f}", f"memory     {amount}"]
     if estimate is not None:
         report.append(f"estimate   {_bytes(estimate.bytes)} of tensors in a step with {estimate}")
     invariants = module.invariants(batch)
     problems += _dependent(module, batch, invariants)
-    report += [f"outputs    do not depend on {each.part}" for each in invariants if not problems]
+    report += [f"outputs    do not depend on {invariant.part}" for invariant in invariants if not problems]
     report += [f"costs      {line}" for line in module.costs(batch)]
     module.zero_grad()
     return problems
@@ -228,9 +234,9 @@ def _iter_gradient_errors(module: Task, loss: float) -> Iterator[str]:
     if not math.isfinite(loss):
         yield f"the loss of the first batch is {loss}; look at the data for values that are far too large"
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    unused = [name for name, p in trainable.items() if p.grad is None]
-    if unused:
-        yield f"the loss does not depend on {_few(unused)}: use them, or freeze them with optimisation.freeze"
+    without_gradient = [name for name, p in trainable.items() if p.grad is None]
+    if without_gradient:
+        yield f"the loss does not depend on {_few(without_gradient)}: use them, or freeze them with optimisation.freeze"
     infinite = [name for name, p in trainable.items() if p.grad is not None and not torch.isfinite(p.grad).all()]
     if infinite and math.isfinite(loss):
         yield f"the gradient of {_few(infinite)} is not finite"
@@ -240,24 +246,29 @@ def _iter_gradient_errors(module: Task, loss: float) -> Iterator[str]:
 def _dependent(module: Task, batch: Any, invariants: Sequence[Invariance]) -> list[str]:
     module.eval()
     expected = module(batch) if invariants else None
-    found = []
-    for each in invariants:
-        before, after = each.kept(expected), each.kept(module(each.batch))
-        if not torch.allclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True):
-            change = float((before - after).abs().max())
-            found.append(f"outputs change by up to {change:.3g} with {each.part}, on which they must not depend")
+    problems = []
+    for invariant in invariants:
+        original, changed = invariant.kept(expected), invariant.kept(module(invariant.batch))
+        if not torch.allclose(original, changed, rtol=1e-4, atol=1e-5, equal_nan=True):
+            change = float((original - changed).abs().max())
+            problems.append(
+                f"outputs change by up to {change:.3g} with {invariant.part}, on which they must not depend"
+            )
     module.train()
-    return found
+    return problems
 
 
 def largest_batch(loader: Any) -> tuple[Any, int]:
-    """The largest batch in bytes among those read within `_MOST_SECONDS`, and the number of batches an epoch has."""
-    largest, most, started = None, -1, time.monotonic()
+    """Returns the largest batch in bytes, and the number of batches of an epoch.
+
+    Reading stops after `_MAX_SECONDS`.
+    """
+    largest, max_size, start = None, -1, time.monotonic()
     for batch in loader:
         size = _size(batch)
-        if size > most:
-            largest, most = batch, size
-        if time.monotonic() - started > _MOST_SECONDS:
+        if size > max_size:
+            largest, max_size = batch, size
+        if time.monotonic() - start > _MAX_SECONDS:
             break
     return largest, len(loader)
 

@@ -30,8 +30,8 @@ def evaluate_and_report(
     config: RunConfig, run_dir: RunDir, trainer: pl.Trainer, module: Task, data: TaskData
 ) -> dict[str, Any]:
     """Returns the content of metrics.json. The first process writes it, with tables of the test split."""
-    seconds, waited = (
-        next(each for each in trainer.callbacks if isinstance(each, kind)).seconds  # type: ignore[attr-defined]
+    seconds, wait_seconds = (
+        next(callback for callback in trainer.callbacks if isinstance(callback, kind)).seconds  # type: ignore[attr-defined]
         for kind in (CheckpointAndStop, DataWaitTimer)
     )
     content = checkpoint.read(run_dir.best)
@@ -41,15 +41,15 @@ def evaluate_and_report(
     checkpoint.load_weights(module, content["state_dict"], run_dir.best)
     trainer.loggers = []  # metrics.csv is for training alone
     metrics: dict[str, Any] = {}
-    sample, sampled = data.train_evaluation()
+    sample, sample_protocol = data.train_evaluation()
     for split in summary.SPLITS:  # test comes last: `module.tables()` are those of the last evaluation
         metrics |= evaluate(trainer, module, sample if split == "train" else data.loader(split), split)
     result = {
         **metrics,
-        **make_protocol(module, data, sampled),
+        **make_protocol(module, data, sample_protocol),
         "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": round(seconds, 3),
-        "data_wait": round(waited / seconds, 4),
+        "data_wait": round(wait_seconds / seconds, 4),
         "epochs": epochs,
         "best_epoch": content["epoch"],
         "samples_per_second": round(epochs * data.train_size() / seconds, 1),
@@ -63,14 +63,14 @@ def evaluate_and_report(
         return result
     if not run_dir.path.is_dir():  # writing would make a new one with a part of the run
         raise make_missing_dir_error(run_dir.path)
-    compared = list(baselines.measure(module, data, only_cheap=True))
-    if compared:
-        result["baselines"] = {each["name"]: each["metrics"] for each in compared}
+    baseline_results = list(baselines.measure(module, data, only_cheap=True))
+    if baseline_results:
+        result["baselines"] = {baseline["name"]: baseline["metrics"] for baseline in baseline_results}
     checkpoint.write(run_dir.best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     write_text(run_dir.result, json.dumps(result, indent=2) + "\n")
     for name, rows in module.tables().items() if has_examples(data, "test") else ():
         write_rows(run_dir.path / f"test_{name}.csv", rows)
     verdicts = module.verdicts({**content["zoo"]["metrics"], **metrics}, data.train_size())
-    verdicts = [*verdicts, *baselines.describe(module, result, compared)]
+    verdicts = [*verdicts, *baselines.describe(module, result, baseline_results)]
     summary.show_result(config.tree, result, run_dir.path, module.headline, verdicts)
     return result

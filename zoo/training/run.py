@@ -73,6 +73,6 @@ def _evaluate(config: RunConfig, run_dir: RunDir, trainer: pl.Trainer, module: T
     run_dir.phase = Phase.EVALUATION
     with explain_worker_death(), raise_on_signals():
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        if any(isinstance(each, GracefulShutdown) and each.request.received for each in callbacks):
+        if any(isinstance(callback, GracefulShutdown) and callback.request.received for callback in callbacks):
             raise InterruptedRunError
         return evaluate_and_report(config, run_dir, trainer, module, data)

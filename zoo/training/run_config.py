@@ -51,7 +51,7 @@ class RunConfig:
 
     @property
     def names(self) -> Mapping[str, str | None]:
-        """Group -> the name of its choice."""
+        """The name of the choice of each group."""
         names: Mapping[str, str | None] = self.tree["names"]
         return names
 

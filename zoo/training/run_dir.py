@@ -108,7 +108,10 @@ def broadcast_run_dir(config: Mapping[str, Any]) -> Path:
 
 
 def resolve_run_dir(config: Mapping[str, Any]) -> Path:
-    """The directory that the options name, that of the checkpoint to continue, or a new one; it exists on return."""
+    """Returns the directory that the options name, that of the checkpoint to continue, or a new one.
+
+    It exists on return.
+    """
     if config["run_dir"] is not None:
         path = Path(config["run_dir"]).absolute()
         path.mkdir(parents=True, exist_ok=True)
@@ -124,7 +127,7 @@ def resolve_run_dir(config: Mapping[str, Any]) -> Path:
 
 
 def get_runs_folder(config: Mapping[str, Any]) -> Path:
-    """The folder of all runs of this model on this data."""
+    """Returns the folder of all runs of this model on this data."""
     return Path(config["paths"]["runs"]).absolute() / f"{config['names']['model']}-{config['names']['data']}"
 
 
@@ -143,12 +146,12 @@ def check_free(run_dir: Path, config: Mapping[str, Any], *, resumes: bool) -> No
     if origin is not None and _is_folder_of(origin, run_dir):
         return
     last, best = run_dir / LAST, run_dir / BEST
-    unkept = not last.exists() and not (run_dir / RESULT).exists() and is_same(config, run_dir / CONFIG)
-    if unkept and resumes:
+    never_saved = not last.exists() and not (run_dir / RESULT).exists() and is_same(config, run_dir / CONFIG)
+    if never_saved and resumes:
         return
     if last.exists():
         remedy = f"continue it with resume={last}, or give another run_dir"
-    elif unkept:
+    elif never_saved:
         remedy = f"it was stopped before it had a last.ckpt: begin it anew with resume=auto run_dir={run_dir}"
     elif best.exists():
         remedy = f"give another run_dir; as there is no last.ckpt, only its weights can be a start: init={best}"
@@ -194,7 +197,7 @@ def lock(run_dir: Path, *, shared: bool = False) -> Iterator[int | None]:
 
 
 def is_locked(run_dir: Path) -> bool:
-    """Whether a run is at work in a directory."""
+    """Returns whether a run is at work in a directory."""
     handle = os.open(run_dir, os.O_RDONLY)
     try:
         return not locks.acquire(handle, wait=False)
@@ -203,41 +206,45 @@ def is_locked(run_dir: Path) -> bool:
 
 
 def is_same(config: Mapping[str, Any], path: Path) -> bool:
-    """Whether a config.yaml is that of the same run, also if it was written before an option was added."""
+    """Returns whether a config.yaml is that of the same run, also if it was written before an option was added."""
     try:
-        other = legacy_names.upgrade_config(read_yaml(path))
+        stored = legacy_names.upgrade_config(read_yaml(path))
     except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError):
         return False
-    if not isinstance(other, dict) or not isinstance(other.get("overrides"), list):
+    if not isinstance(stored, dict) or not isinstance(stored.get("overrides"), list):
         return False
-    given = {str(each).partition("=")[0] for run in (config, other) for each in run["overrides"]}
-    return _is_same(config, other, "", given)
+    option_names = {str(override).partition("=")[0] for run in (config, stored) for override in run["overrides"]}
+    return _is_same(config, stored, "", option_names)
 
 
-def _is_same(one: Any, other: Any, path: str, given: Collection[str]) -> bool:
-    """Whether two configurations agree at `path`. An option that only one of them has counts if a command gave it.
+def _is_same(first: Any, second: Any, path: str, option_names: Collection[str]) -> bool:
+    """Returns whether two configurations agree at `path`.
+
+    An option that only one of them has counts if a command gave it.
 
     Args:
-        one: The value at `path` in one configuration.
-        other: The value at `path` in the other.
+        first: The value at `path` in one configuration.
+        second: The value at `path` in the other.
         path: The dotted name of an option; empty at the top.
-        given: The options that the two commands gave.
+        option_names: The options that the two commands gave.
     """
     if path in _FREE:
         return True
-    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
-        return bool(one == other)
-    below = {key: f"{path}.{key}".removeprefix(".") for key in {**one, **other}}
+    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
+        return bool(first == second)
+    below = {key: f"{path}.{key}".removeprefix(".") for key in {**first, **second}}
     return all(
-        _is_same(one[key], other[key], name, given) if key in one and key in other else not _is_given(name, given)
+        _is_same(first[key], second[key], name, option_names)
+        if key in first and key in second
+        else not _is_given(name, option_names)
         for key, name in below.items()
     )
 
 
-def _is_given(path: str, given: Collection[str]) -> bool:
-    """Whether an option, one above it or one below it was given."""
+def _is_given(path: str, option_names: Collection[str]) -> bool:
+    """Returns whether an option, one above it or one below it was given."""
     option = f"{path.removeprefix('names.')}."
-    return any(option.startswith(f"{each}.") or f"{each}.".startswith(option) for each in given)
+    return any(option.startswith(f"{name}.") or f"{name}.".startswith(option) for name in option_names)
 
 
 def _is_folder_of(origin: str, run_dir: Path) -> bool:

@@ -35,8 +35,8 @@ def translate_error(error: BaseException, run_dir: Path, phase: Phase) -> BaseEx
 
 def make_resume_hint(run_dir: Path) -> str:
     """Returns the command that continues a run, as the last line of a message; empty if there is no last.ckpt."""
-    last = run_dir / LAST
-    return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
+    checkpoint = run_dir / LAST
+    return f"\nContinue with: python train.py resume={shlex.quote(str(checkpoint))}" if checkpoint.exists() else ""
 
 
 def make_missing_dir_error(run_dir: Path) -> CheckpointError:
@@ -50,8 +50,8 @@ def make_missing_dir_error(run_dir: Path) -> CheckpointError:
 def _translate_of_training(error: BaseException, run_dir: Path) -> BaseException:
     """Adds the command that continues the run. What could be saved has been saved."""
     if isinstance(error, TrainingError):  # it would recur: the weights can start a run with other options
-        last = shlex.quote(str(run_dir / LAST))
-        return TrainingError(f"{error}\nContinue with: python train.py init={last} optimizer.lr=...")
+        checkpoint = shlex.quote(str(run_dir / LAST))
+        return TrainingError(f"{error}\nContinue with: python train.py init={checkpoint} optimizer.lr=...")
     if isinstance(error, InterruptedRunError | WorkerError):
         return type(error)(f"{error}{make_resume_hint(run_dir)}")
     if isinstance(error, SystemExit):  # Lightning raises it at Ctrl-C before the first step, and at a repeated one
@@ -66,10 +66,10 @@ def _translate_of_evaluation(error: BaseException, run_dir: Path) -> BaseExcepti
     if not isinstance(error, InterruptedRunError | KeyboardInterrupt | WorkerError):
         return error
     kind = WorkerError if isinstance(error, WorkerError) else InterruptedRunError
-    said = f"{error}. " if str(error) else ""
+    reason = f"{error}. " if str(error) else ""
     best = shlex.quote(str(run_dir / BEST))
     return kind(
-        f"{said}Training is over and its weights are kept; their evaluation is not."
+        f"{reason}Training is over and its weights are kept; their evaluation is not."
         f"{make_resume_hint(run_dir)}   # evaluates, and trains no more\n"
         f"or look at the weights: zoo evaluate {best}"
     )
@@ -83,9 +83,9 @@ def _translate_of_files(error: OSError | CheckpointError, run_dir: Path) -> Base
         hint = make_resume_hint(run_dir)
         return InterruptedRunError(f"stopped, because what reads {error.filename} has ended{hint}")
     if isinstance(error, OSError) and error.errno in _FULL:
-        again = f"python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
+        command = f"python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
         return CheckpointError(
             f"{error.filename or run_dir} cannot be written: {error.strerror}. The checkpoints that were there are "
-            f"whole. Make room, then continue with: {again}"
+            f"whole. Make room, then continue with: {command}"
         )
     return error

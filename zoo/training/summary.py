@@ -31,8 +31,8 @@ def show_result(
 ) -> None:
     """Prints metrics by split, the gap between training and validation, truth scores, verdicts, files and commands."""
     names = config["names"]
-    chosen = [f"{group}={names[group]}" for group in CONTROLS if names.get(group)]
-    title = ", ".join([f"{names['model']} on {names['data']}", *chosen])
+    mechanisms = [f"{group}={names[group]}" for group in CONTROLS if names.get(group)]
+    title = ", ".join([f"{names['model']} on {names['data']}", *mechanisms])
     table = Table(title=title, title_justify="left")
     for column in ("", *SPLITS, "train - val"):
         table.add_column(column, justify="left" if not column else "right")
@@ -47,10 +47,10 @@ def show_result(
     console = terminal.make_console()
     console.print()
     console.print(table)
-    speed = (
+    timing = (
         f"{count_noun(result['epochs'], 'epoch')} in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
     )
-    console.print(f"{result['parameters']:,} parameters, {speed}, seed {result['seed']}")
+    console.print(f"{result['parameters']:,} parameters, {timing}, seed {result['seed']}")
     for verdict in verdicts:
         console.print(f"\n{verdict}.", soft_wrap=True, markup=False, highlight=False)
     _show_next(console, config, run_dir)
@@ -66,20 +66,20 @@ def show_metrics(metrics: Mapping[str, float], title: str, headline: Sequence[st
         out: File that has all; None: there is none.
     """
     names = {name.partition("/")[2]: name for name in metrics if not _is_truth(name)}
-    shown = [*(names[name] for name in headline if name in names), *filter(_is_truth, metrics)]
+    rows = [*(names[name] for name in headline if name in names), *filter(_is_truth, metrics)]
     table = Table(title=title, title_justify="left", show_header=False)
-    for name in shown:
+    for name in rows:
         table.add_row(name, f"{metrics[name]:.4f}")
     console = terminal.make_console()
     console.print(table)
-    others = len(metrics) - len(shown)
-    if others:
-        where = f"all are in {out}" if out is not None else "--out FILE.json writes all"
-        console.print(f"and {count_noun(others, 'other metric')}: {where}", soft_wrap=True)
+    hidden_count = len(metrics) - len(rows)
+    if hidden_count:
+        hint = f"all are in {out}" if out is not None else "--out FILE.json writes all"
+        console.print(f"and {count_noun(hidden_count, 'other metric')}: {hint}", soft_wrap=True)
 
 
 def _is_truth(metric: str) -> bool:
-    """Whether a metric compares the map with gold attention."""
+    """Returns whether a metric compares the map with gold attention."""
     return metric.startswith("truth/")
 
 
@@ -98,14 +98,14 @@ def show_fine_tuning(report: TransferReport, origin: str) -> None:
     table = Table(title=f"fine-tuning {origin}", title_justify="left")
     for column in ("", "kept", "new", "dropped"):
         table.add_column(column)
-    for each in report.vocabularies:
-        table.add_row(each.vocabulary, *(_format_names(names) for names in (each.kept, each.new, each.dropped)))
+    for match in report.vocabularies:
+        table.add_row(match.vocabulary, *(_format_names(names) for names in (match.kept, match.new, match.dropped)))
     for name, is_kept in report.tokenizers.items():
         table.add_row(name, *(("yes", "", "") if is_kept else ("", "yes", "")))
     console = terminal.make_console()
     console.print(table)
-    said = f"{report.copied} weights copied"
-    console.print(f"{said}, newly initialised: {', '.join(report.initialized) or 'none'}")
+    message = f"{report.copied} weights copied"
+    console.print(f"{message}, newly initialised: {', '.join(report.initialized) or 'none'}")
 
 
 def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> None:
@@ -118,27 +118,28 @@ def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> No
     console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)
     console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
     overrides = list(config["overrides"])
-    if config["init"] is not None and not any(each.startswith("init=") for each in overrides):  # the run was continued
+    names_init = any(override.startswith("init=") for override in overrides)
+    if config["init"] is not None and not names_init:  # the run was continued
         overrides.append(f"init={quote_value(config['init'])}")
     for group, control in CONTROLS.items():
         if config["names"].get(group) not in (None, control):
-            kept = [each for each in overrides if not _is_left_out(each.partition("=")[0], group)]
-            command = shlex.join(["python", "train.py", *kept, f"{group}={control}"])
+            shared = [option for option in overrides if not _is_left_out(option.partition("=")[0], group)]
+            command = shlex.join(["python", "train.py", *shared, f"{group}={control}"])
             console.print(f"  {command}   # the control without {group}", soft_wrap=True)
 
 
 def _is_left_out(key: str, group: str) -> bool:
-    """Whether the command of a control leaves an option out: the place of the run, and options of the mechanism."""
-    own = key.startswith(f"{group}.") and key != f"{group}.dropout"
-    return key in ("run_dir", "resume", group) or own
+    """Returns whether the command of a control leaves an option out: the place of the run, or one of the mechanism."""
+    is_mechanism_option = key.startswith(f"{group}.") and key != f"{group}.dropout"
+    return key in ("run_dir", "resume", group) or is_mechanism_option
 
 
 def _shorten(path: Path) -> Path:
-    """The path, relative if it is below the current directory."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    """Returns the path, relative if it is below the current directory."""
+    current_dir = Path.cwd()
+    return path.relative_to(current_dir) if path.is_relative_to(current_dir) else path
 
 
 def _format_names(names: tuple[str, ...]) -> str:
-    shown = ", ".join(map(escape_cell, names[:6])) + (", ..." if len(names) > 6 else "")
-    return f"{len(names)}" + (f" ({shown})" if names else "")
+    first_names = ", ".join(map(escape_cell, names[:6])) + (", ..." if len(names) > 6 else "")
+    return f"{len(names)}" + (f" ({first_names})" if names else "")

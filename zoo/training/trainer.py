@@ -68,7 +68,7 @@ def make_evaluation_trainer(config: RunConfig, trainer: pl.Trainer) -> pl.Traine
     return make_trainer(
         {**config.trainer, "strategy": "ddp", "max_time": None},
         plugins=distributed.environment_plugins(),
-        callbacks=[each for each in callbacks if isinstance(each, GracefulShutdown)],
+        callbacks=[callback for callback in callbacks if isinstance(callback, GracefulShutdown)],
         logger=False,
     )
 
@@ -121,6 +121,6 @@ def silence_lightning() -> None:
         *("does not have many workers", "GPU available but not used", "LeafSpec", "than the logging interval"),
         "in eval mode at the start of training",  # as frozen parts are
     )
-    by_all = r"self\.log\(.truth/"  # of the whole graph in every process
-    for remark in (*remarks, by_all):
+    truth_remark = r"self\.log\(.truth/"  # of the whole graph in every process
+    for remark in (*remarks, truth_remark):
         warnings.filterwarnings("ignore", f".*{remark}.*")

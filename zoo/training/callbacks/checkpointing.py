@@ -139,10 +139,10 @@ class CheckpointAndStop(pl.Callback):
                     f"callbacks.checkpoint.monitors: {name!r} is not measured. {did_you_mean(name, metrics)}"
                 )
         values = {**metrics, **{name: self._limit(name, metrics[name]) for name in self.monitors}}
-        as_good = [self._is_gain(name, values, or_tie=True) for name in self.monitors]
-        if all(as_good):
+        no_worse = [self._is_gain(name, values, or_tie=True) for name in self.monitors]
+        if all(no_worse):
             self._best = self._content(get_averaged_weights(trainer, pl_module), metrics, trainer)
-        gains = as_good if self.ties else [self._is_gain(name, values, or_tie=False) for name in self.monitors]
+        gains = no_worse if self.ties else [self._is_gain(name, values, or_tie=False) for name in self.monitors]
         self.epochs_without_improvement = 0 if any(gains) else self.epochs_without_improvement + 1
         for name, mode in self._get_directions().items():
             best = max if mode == "max" else min
@@ -153,8 +153,8 @@ class CheckpointAndStop(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._best is None and not self.best_path.exists():
-            last = self._content(get_averaged_weights(trainer, pl_module), get_logged_metrics(trainer), trainer)
-            self._best = {**last, "epoch": max(0, trainer.current_epoch - 1)}  # it has counted that epoch already
+            content = self._content(get_averaged_weights(trainer, pl_module), get_logged_metrics(trainer), trainer)
+            self._best = {**content, "epoch": max(0, trainer.current_epoch - 1)}  # it has counted that epoch already
         self.save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -209,7 +209,7 @@ class CheckpointAndStop(pl.Callback):
         self._saved_at = time.monotonic()
 
     def _get_directions(self) -> dict[str, Mode]:
-        """The metrics whose best values are kept, with their better directions."""
+        """Returns the metrics whose best values are kept, with their better directions."""
         return {**({_LOSS: "min"} if self._worst else {}), **self.monitors}
 
     def _limit(self, name: str, value: float) -> float:
@@ -231,17 +231,22 @@ class CheckpointAndStop(pl.Callback):
         return value > best if self.monitors[name] == "max" else value < best
 
     def _content(self, weights: Mapping[str, Tensor], metrics: dict[str, float], trainer: pl.Trainer) -> dict[str, Any]:
-        kept = {name: value.detach().cpu().clone() for name, value in weights.items()}
+        state_dict = {name: value.detach().cpu().clone() for name, value in weights.items()}
         metadata = {**self.metadata, "metrics": metrics}
-        return {"zoo": metadata, "state_dict": kept, "epoch": trainer.current_epoch, "global_step": trainer.global_step}
+        return {
+            "zoo": metadata,
+            "state_dict": state_dict,
+            "epoch": trainer.current_epoch,
+            "global_step": trainer.global_step,
+        }
 
 
 def _get_identity(folder: Path) -> tuple[int, int] | None:
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _link_or_copy(path: Path, name: Path) -> None:
@@ -255,18 +260,18 @@ def _link_or_copy(path: Path, name: Path) -> None:
 
 
 def _is_disk_error(error: BaseException | None) -> bool:
-    seen = 0
-    while error is not None and seen < 10:
+    depth = 0
+    while error is not None and depth < 10:
         if isinstance(error, OSError) or "PytorchStreamWriter" in str(error) or "unexpected pos" in str(error):
             return True
-        error, seen = error.__cause__ or error.__context__, seen + 1
+        error, depth = error.__cause__ or error.__context__, depth + 1
     return False
 
 
 def _find_reason(error: BaseException) -> str:
-    each: BaseException | None = error
-    while each is not None:
-        if isinstance(each, OSError) and each.strerror:
-            return each.strerror
-        each = each.__cause__ or each.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
     return str(error).splitlines()[0]

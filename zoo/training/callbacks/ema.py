@@ -36,10 +36,10 @@ class EMA(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if "FSDP" in type(trainer.strategy).__name__:
             raise ConfigError("callbacks=ema averages whole weights and cannot serve trainer=fsdp; take trainer=ddp")
-        own = dict(pl_module.named_parameters())
+        parameters = dict(pl_module.named_parameters())
         if not self._weights:
-            self._weights = {name: p.detach().clone() for name, p in own.items()}
-        self._weights = {name: value.to(own[name].device) for name, value in self._weights.items()}
+            self._weights = {name: p.detach().clone() for name, p in parameters.items()}
+        self._weights = {name: value.to(parameters[name].device) for name, value in self._weights.items()}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._step = trainer.global_step
@@ -68,9 +68,9 @@ class EMA(pl.Callback):
         self.on_validation_end(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
-        trained = content["state_dict"]
-        content["state_dict"] = {**trained, **{n: w for n, w in self._weights.items() if n in trained}}
-        content["trained"] = {name: trained[name] for name in self._weights if name in trained}
+        state_dict = content["state_dict"]
+        content["state_dict"] = {**state_dict, **{n: w for n, w in self._weights.items() if n in state_dict}}
+        content["trained"] = {name: state_dict[name] for name in self._weights if name in state_dict}
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
         if "trained" not in content:
@@ -85,19 +85,19 @@ class EMA(pl.Callback):
         self.updates = state_dict["updates"]
 
     def averaged_state_dict(self, module: pl.LightningModule) -> dict[str, Tensor]:
-        """The module's `state_dict` with the averaged weights."""
-        own = module.state_dict()
-        return {**own, **{name: value for name, value in self._weights.items() if name in own}}
+        """Returns the module's `state_dict` with the averaged weights."""
+        state_dict = module.state_dict()
+        return {**state_dict, **{name: value for name, value in self._weights.items() if name in state_dict}}
 
 
 def get_averaged_weights(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
-    """The weights to keep and evaluate: the average if there is one, else the module's own."""
-    averages = [each for each in getattr(trainer, "callbacks", ()) if isinstance(each, EMA)]
+    """Returns the weights to keep and evaluate: the average if there is one, else the module's own."""
+    averages = [callback for callback in getattr(trainer, "callbacks", ()) if isinstance(callback, EMA)]
     if averages:
         return averages[0].averaged_state_dict(module)
     if "FSDP" in type(trainer.strategy).__name__:  # each process has a part, which Lightning gathers
-        gathered: dict[str, Tensor] = trainer.strategy.lightning_module_state_dict()
-        return gathered
+        state_dict: dict[str, Tensor] = trainer.strategy.lightning_module_state_dict()
+        return state_dict
     return module.state_dict()
 
 

@@ -15,7 +15,7 @@ from zoo import distributed, processes
 from zoo.errors import InterruptedRunError, TrainingError
 from zoo.training.resume_state import any_rank, is_step_boundary
 
-_ASKED = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
+_NOTICE = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
 
 
 class NanGuard(pl.Callback):
@@ -43,13 +43,13 @@ class NanGuard(pl.Callback):
         if any_rank(trainer, is_bad):
             self._stop(trainer, "a gradient is not finite")
 
-    def _stop(self, trainer: pl.Trainer, what: str) -> None:
-        where = f"epoch {trainer.current_epoch}, step {trainer.global_step}, batch {self._number}"
-        bad = ", ".join(_find_not_finite(self._batch))
-        inputs = f"Not finite in that batch: {bad}." if bad else "All of that batch's inputs are finite."
+    def _stop(self, trainer: pl.Trainer, problem: str) -> None:
+        position = f"epoch {trainer.current_epoch}, step {trainer.global_step}, batch {self._number}"
+        fields = ", ".join(_find_not_finite(self._batch))
+        inputs = f"Not finite in that batch: {fields}." if fields else "All of that batch's inputs are finite."
         ids = _describe_ids(self._batch)
         raise TrainingError(
-            f"{what} at {where} ({ids}). {inputs} The weights before this step are kept in last.ckpt. "
+            f"{problem} at {position} ({ids}). {inputs} The weights before this step are kept in last.ckpt. "
             "Try a lower optimizer.lr, trainer.gradient_clip_val=1.0, or trainer.precision=32-true."
         )
 
@@ -58,8 +58,8 @@ def _describe_ids(batch: Any) -> str:
     ids = getattr(batch, "ids", None)
     if ids is None or not len(ids):
         return "a batch without ids"
-    shown = ", ".join(repr(str(each)) for each in ids[:5])
-    return f"ids {shown}" + (f" and {len(ids) - 5:,} more" if len(ids) > 5 else "")
+    first_ids = ", ".join(repr(str(identifier)) for identifier in ids[:5])
+    return f"ids {first_ids}" + (f" and {len(ids) - 5:,} more" if len(ids) > 5 else "")
 
 
 def _find_not_finite(batch: Any) -> Iterator[str]:
@@ -89,8 +89,8 @@ class GracefulShutdown(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         if is_step_boundary(trainer) and any_rank(trainer, self.request.received is not None):
-            by = self.request.received.name if self.request.received is not None else "another process"
-            raise InterruptedRunError(f"stopped by {by} after step {trainer.global_step}")
+            sender = self.request.received.name if self.request.received is not None else "another process"
+            raise InterruptedRunError(f"stopped by {sender} after step {trainer.global_step}")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._is_saving = True
@@ -107,4 +107,4 @@ class GracefulShutdown(pl.Callback):
         if self.request.record(number) and not self._is_saving:
             raise KeyboardInterrupt
         if is_first and number == signal.SIGINT and distributed.is_rank_zero():
-            os.write(2, _ASKED)  # print is not safe in a signal handler
+            os.write(2, _NOTICE)  # print is not safe in a signal handler

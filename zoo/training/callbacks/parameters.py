@@ -32,8 +32,8 @@ class UnusedParameterCheck(pl.Callback):
         self._checked = True
         names = [n for n, p in pl_module.named_parameters() if p.requires_grad and p.grad is None]
         if names:
-            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            first_names = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             raise ConfigError(
-                f"the loss does not depend on {shown}; with several processes every parameter must be used: "
+                f"the loss does not depend on {first_names}; with several processes every parameter must be used: "
                 f"take it out of the model, or freeze it: optimisation.freeze=[{names[0]}]"
             )

@@ -17,9 +17,9 @@ from rich.text import Text
 
 from zoo.training.loggers import get_logged_metrics
 
-_WIDE = 60
+_MIN_WIDTH_FOR_SPEED = 60
 """The width in columns from which the speed is shown."""
-_SHORTEST, _SPARING = 0.1, 200.0
+_MIN_INTERVAL, _INTERVAL_PER_DRAW_TIME = 0.1, 200.0
 """The least seconds between two drawings of the bar, also as a multiple of the time that the last one took."""
 
 
@@ -39,12 +39,12 @@ class Progress(pl.Callback):
         self._started = self._due = 0.0
         self._steps = self._batches = 0
         """Steps before this session, and batches since its start."""
-        self._said_of: int | None = None
+        self._printed_epoch: int | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._started, self._due = time.monotonic(), 0.0
         self._steps, self._batches = trainer.global_step, 0
-        self._said_of = None
+        self._printed_epoch = None
         if self._is_terminal:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
@@ -67,7 +67,7 @@ class Progress(pl.Callback):
         if self._live is not None:
             self._draw(trainer, epochs, int(epochs * trainer.num_training_batches), is_over=True)
             self._stop()
-        elif self._said_of != epochs:
+        elif self._printed_epoch != epochs:
             self._say(trainer, epochs)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -81,41 +81,43 @@ class Progress(pl.Callback):
 
     def _draw(self, trainer: pl.Trainer, epoch: int, done: int, *, is_over: bool = False) -> None:
         assert self._live is not None
-        before = time.monotonic()
-        elapsed = before - self._started
+        start = time.monotonic()
+        elapsed = start - self._started
         total = int((trainer.max_epochs or 0) * trainer.num_training_batches)
         if is_over:
-            when = f"in {_format_seconds(elapsed)}"
+            time_text = f"in {_format_seconds(elapsed)}"
         else:
-            left = elapsed / max(1, self._batches) * (total - done)
-            when = _format_time_left(trainer, left)
+            seconds_left = elapsed / max(1, self._batches) * (total - done)
+            time_text = _format_time_left(trainer, seconds_left)
         line = Table.grid(padding=(0, 1), expand=True)
         line.add_column(no_wrap=True, overflow="ellipsis")
         line.add_column(ratio=1)
         line.add_column(no_wrap=True, overflow="ellipsis", justify="right")
-        speed = f"{self._rate(trainer, elapsed):.1f} steps/s, " if self._console.width >= _WIDE else ""
-        line.add_row(f"epoch {epoch}/{trainer.max_epochs}", ProgressBar(total=total, completed=done), f"{speed}{when}")
+        speed = f"{self._rate(trainer, elapsed):.1f} steps/s, " if self._console.width >= _MIN_WIDTH_FOR_SPEED else ""
+        line.add_row(
+            f"epoch {epoch}/{trainer.max_epochs}", ProgressBar(total=total, completed=done), f"{speed}{time_text}"
+        )
         metrics = Text("  ".join(_format_metrics(trainer)), no_wrap=True, overflow="ellipsis")
         self._live.update(Group(line, metrics), refresh=True)
-        after = time.monotonic()
-        self._due = after + max(_SHORTEST, _SPARING * (after - before))
+        end = time.monotonic()
+        self._due = end + max(_MIN_INTERVAL, _INTERVAL_PER_DRAW_TIME * (end - start))
 
     def _say(self, trainer: pl.Trainer, epochs: int) -> None:
-        self._said_of = epochs
+        self._printed_epoch = epochs
         rate = self._rate(trainer, time.monotonic() - self._started)
-        said = f"epoch {epochs:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}  {rate:6.1f} steps/s"
-        print("  ".join([said, *_format_metrics(trainer)]), file=self._console.file, flush=True)
+        position = f"epoch {epochs:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}  {rate:6.1f} steps/s"
+        print("  ".join([position, *_format_metrics(trainer)]), file=self._console.file, flush=True)
 
     def _rate(self, trainer: pl.Trainer, elapsed: float) -> float:
         return (trainer.global_step - self._steps) / max(1e-9, elapsed)
 
 
 def _format_time_left(trainer: pl.Trainer, seconds: float) -> str:
-    """The time left, as text: at most so long if patience may end the run earlier."""
+    """Returns the time left, as text: at most so long if patience may end the run earlier."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    given = [each.time_remaining() for each in callbacks if isinstance(each, Timer)]
-    seconds = min([seconds, *(each for each in given if each is not None)])
-    may_stop = any(getattr(each, "patience", None) is not None for each in callbacks)
+    timers = [callback.time_remaining() for callback in callbacks if isinstance(callback, Timer)]
+    seconds = min([seconds, *(remaining for remaining in timers if remaining is not None)])
+    may_stop = any(getattr(callback, "patience", None) is not None for callback in callbacks)
     return f"{'at most ' * may_stop}{_format_seconds(seconds)} left"
 
 
@@ -124,8 +126,8 @@ def _format_seconds(seconds: float) -> str:
 
 
 def _format_metrics(trainer: pl.Trainer) -> list[str]:
-    """The last training loss, then the metrics of the last validation."""
+    """Returns the last training loss, then the metrics of the last validation."""
     metrics = get_logged_metrics(trainer)
     loss = {"train/loss": metrics["train/loss"]} if "train/loss" in metrics else {}  # not in the first batch
-    others = {name: value for name, value in metrics.items() if "train/" not in name}
-    return [f"{name} {value:.4f}" for name, value in {**loss, **others}.items()]
+    other_metrics = {name: value for name, value in metrics.items() if "train/" not in name}
+    return [f"{name} {value:.4f}" for name, value in {**loss, **other_metrics}.items()]

@@ -34,8 +34,8 @@ def open_study(journal: str, pruner: str, direction: str) -> Any:
 class PruningCallback(pl.Callback):
     """Reports the metric after every validation, and asks the pruner whether to stop."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._told = told
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
         self._trial: Any = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -45,15 +45,15 @@ class PruningCallback(pl.Callback):
             trainer.should_stop = True
 
     def _is_hopeless(self, trainer: pl.Trainer) -> bool:
-        value = get_logged_metrics(trainer).get(self._told["metric"])
+        value = get_logged_metrics(trainer).get(self._settings["metric"])
         if value is None:
             return False
         if self._trial is None:
             from optuna.trial import Trial
 
-            study = open_study(self._told["journal"], self._told["pruner"], self._told["direction"])
-            self._trial = Trial(study, study.trials[self._told["trial"]]._trial_id)
-        if trainer.current_epoch not in self._trial.study.trials[self._told["trial"]].intermediate_values:
+            study = open_study(self._settings["journal"], self._settings["pruner"], self._settings["direction"])
+            self._trial = Trial(study, study.trials[self._settings["trial"]]._trial_id)
+        if trainer.current_epoch not in self._trial.study.trials[self._settings["trial"]].intermediate_values:
             self._trial.report(value, trainer.current_epoch)  # a resumed run repeats some
         return bool(self._trial.should_prune())
 
