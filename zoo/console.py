@@ -1,4 +1,4 @@
-"""Output to a terminal: names from files cannot steer it, and errors (a full disk, a closed pipe) name the stream."""
+"""Prints to the terminal safely: control characters are escaped, and errors of writing name the stream."""
 
 from __future__ import annotations
 

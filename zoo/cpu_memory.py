@@ -1,4 +1,4 @@
-"""Memory of a process: what a step frees is kept for the next; kernels of shapes that do not return are not kept."""
+"""Configures the memory of a process: freed memory is kept for the next step, and kernels of oneDNN need not be."""
 
 from __future__ import annotations
 

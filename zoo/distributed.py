@@ -1,4 +1,4 @@
-"""The processes that share one run: their environment, and what they agree on. A process on its own is rank 0 of 1.
+"""Communicates between the processes of a run. A process on its own is rank 0 of 1.
 
 Such a process is started by this program (`zoo.training.launch`), by torchrun or by SLURM. SLURM has its own names for
 the environment variables that torchrun sets.

@@ -1,4 +1,4 @@
-"""All that a domain outside of this project imports: parts of the core, and the interfaces of data, tasks and maps.
+"""Exports what a domain outside of this project imports: parts of the core, and the interfaces of data, tasks and maps.
 
     from zoo.extend import Task, TaskData, dataset
 

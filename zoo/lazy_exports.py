@@ -1,4 +1,4 @@
-"""The public names of a package, each imported when it is first used.
+"""Imports each public name of a package when it is first used.
 
 A package whose names other modules import, such as `zoo.attention`, imports them under `TYPE_CHECKING`, for the type
 checker and editors, and `import_lazily` reads them there:

@@ -1,4 +1,4 @@
-"""One sentence where memory does not suffice: which part of the program asked for how much, and what to lower."""
+"""Explains errors of memory: which part of the program asked for how much, and what to lower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nouns of messages, in the form that their count asks for."""
+"""Forms the plurals of nouns in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that this program starts, and the signals by which it is stopped.
+"""Starts child processes, and handles the signals that stop this one.
 
 A child is a fresh process to which signals are passed on, so that it saves before it ends. It ends with the process
 that started it, also if that is killed. Linux would send a signal by itself (PR_SET_PDEATHSIG), but when the *thread*

@@ -323,7 +323,7 @@ def test_no_more_than_torch_is_imported() -> None:
         "print(sorted({'.'.join(m.split('.')[:2]) for m in sys.modules if m.startswith('zoo.')}))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.splitlines() == ["[]", "['zoo.attention', 'zoo.decoding', 'zoo.lazy_exports']"]
+    assert out.splitlines() == ["[]", "['zoo.attention', 'zoo.decoding', 'zoo.lazy_exports', 'zoo.types']"]
 
 
 class Fixed:

@@ -27,7 +27,7 @@ def by_formula(texts: list[list[int]], words: int, dim: int, window: int) -> np.
 @pytest.mark.parametrize("part", [1, 40, 1 << 20])
 def test_vectors_are_their_formula(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many texts are counted at a time; angles alone, since an axis may point either way."""
-    monkeypatch.setattr(cooccurrence, "_PART", part)
+    monkeypatch.setattr(cooccurrence, "_MIN_WORDS", part)
     random = np.random.default_rng(0)
     texts = [random.integers(0, 12, size).tolist() for size in (1, 30, 2, 25, 0, 40)]
     found, expected = corpus_vectors(iter(texts), words=12, dim=4, window=3), by_formula(texts, 12, 4, 3)

@@ -1,4 +1,4 @@
-"""Options that a command has for the model of one checkpoint: they are known once the checkpoint is."""
+"""Finds the checkpoint among the arguments of a command, and the options that its model and data add."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms in which `zoo predict` writes its rows: CSV, TSV, JSONL, and plain text."""
+"""Writes the rows of `zoo predict` as CSV, TSV, JSONL or plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of `zoo predict` and `zoo evaluate`: a bar on a terminal, and nothing elsewhere."""
+"""Shows the progress of `zoo predict` and `zoo evaluate` as a bar, on a terminal only."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class EvaluationBar(pl.Callback):
     def __init__(self, tick: Callable[[int], object]) -> None:
         self.tick = tick
 
-    def on_test_batch_end(self, *batch: Any, **others: Any) -> None:
+    def on_test_batch_end(self, *args: Any, **kwargs: Any) -> None:
         self.tick(1)

@@ -1,4 +1,4 @@
-"""Which data sets a model can be trained on: those whose examples are of the kind of its own default data."""
+"""Checks that a model can be trained on data: examples must be of the kind of its own default data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups of configurations, from each of which one file is chosen by name: `model=gat`.
+"""Defines the groups of configurations, from each of which one file is chosen by name: `model=gat`.
 
 Composing, building, the command line, listing and tests all read this table.
 """

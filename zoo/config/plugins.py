@@ -1,4 +1,4 @@
-"""Where configurations come from: this project, and installed packages that add domains to it.
+"""Finds configurations: those of this project, and those of installed packages that add domains to it.
 
 A package says in its pyproject.toml that it does:
 

@@ -30,7 +30,7 @@ Arrays = Mapping[str, np.ndarray]
 _NAMES = {"f2": "F16", "f4": "F32", "i4": "I32", "i8": "I64", "u1": "U8"}
 _DTYPES = {name: np.dtype(f"<{kind}") for kind, name in _NAMES.items()}
 _BLOCK = 1 << 24
-_SAMPLES, _SAMPLE = 64, 1 << 12
+_SAMPLE_COUNT, _SAMPLE_BYTES = 64, 1 << 12
 
 
 def cached_arrays(
@@ -51,33 +51,35 @@ def cached_arrays(
         return make()
     description = json.dumps(made_of, sort_keys=True)
     path = Path(folder) / kind / f"{hashlib.blake2b(description.encode(), digest_size=16).hexdigest()}.safetensors"
-    found = _read(path, description)
-    if found is None:
+    arrays = _read(path, description)
+    if arrays is None:
         with _lock(path):
-            found = _read(path, description)  # another process may have made it meanwhile
-            if found is None:
+            arrays = _read(path, description)  # another process may have made it meanwhile
+            if arrays is None:
                 _write(path, make(), description)
-                found = _read(path, description)
-    if found is None:
+                arrays = _read(path, description)
+    if arrays is None:
         raise DataError(f"{path}: the file is damaged as soon as it is written. Set paths.cache to another folder.")
-    return found
+    return arrays
 
 
-def identity(file: BinaryIO, samples: int = _SAMPLES) -> str:
+def identity(file: BinaryIO, samples: int = _SAMPLE_COUNT) -> str:
     """Returns a hash of an open file: of its size, its time, and parts of its content.
 
     Args:
         file: The file.
         samples: Number of parts of 4 KiB, at equal distances; a file that has no more is read whole.
     """
-    found = os.fstat(file.fileno())
-    size = found.st_size
-    digest = hashlib.blake2b(f"{size} {found.st_mtime_ns}".encode(), digest_size=16)
-    if size <= samples * _SAMPLE:
+    status = os.fstat(file.fileno())
+    size = status.st_size
+    digest = hashlib.blake2b(f"{size} {status.st_mtime_ns}".encode(), digest_size=16)
+    if size <= samples * _SAMPLE_BYTES:
         digest.update(os.pread(file.fileno(), size, 0))
     else:
         for number in range(samples):
-            digest.update(os.pread(file.fileno(), _SAMPLE, number * (size - _SAMPLE) // max(1, samples - 1)))
+            digest.update(
+                os.pread(file.fileno(), _SAMPLE_BYTES, number * (size - _SAMPLE_BYTES) // max(1, samples - 1))
+            )
     return digest.hexdigest()
 
 
@@ -86,11 +88,11 @@ def _write(path: Path, arrays: Arrays, description: str) -> None:
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     plain = {name: np.ascontiguousarray(arrays[name], arrays[name].dtype.newbyteorder("<")) for name in order}
     header: dict[str, Any] = {"__metadata__": {"made_of": description, "crc32": str(_checksum(plain))}}
-    at = 0
+    offset = 0
     for name, array in plain.items():
-        offsets = [at, at + array.nbytes]
+        offsets = [offset, offset + array.nbytes]
         header[name] = {"dtype": _NAMES[array.dtype.str[1:]], "shape": array.shape, "data_offsets": offsets}
-        at += array.nbytes
+        offset += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with _translate_errors(path), open_atomic_bytes(path) as file:
@@ -104,10 +106,10 @@ def _read(path: Path, description: str) -> Arrays | None:
     """Maps the arrays of a file into memory; None if there is none, or it is damaged."""
     if not path.exists():
         return None
-    found = _read_validated(path, description)
-    if found is None:
+    arrays = _read_validated(path, description)
+    if arrays is None:
         warn(f"{path}: this file of the cache is damaged; it is made anew.")
-    return found
+    return arrays
 
 
 def _read_validated(path: Path, description: str) -> Arrays | None:
@@ -116,7 +118,7 @@ def _read_validated(path: Path, description: str) -> Arrays | None:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(min(length, size)))
-        about = header.pop("__metadata__")
+        metadata = header.pop("__metadata__")
         arrays = {
             name: _memory_map(
                 path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0]
@@ -124,7 +126,7 @@ def _read_validated(path: Path, description: str) -> Arrays | None:
             for name, entry in header.items()
         }
         is_whole = size == 8 + length + sum(array.nbytes for array in arrays.values())
-        if is_whole and about == {"made_of": description, "crc32": str(_checksum(arrays))}:
+        if is_whole and metadata == {"made_of": description, "crc32": str(_checksum(arrays))}:
             return arrays
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
@@ -138,21 +140,21 @@ def _memory_map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset
 
 
 def _checksum(arrays: Arrays) -> int:
-    found = 0
+    checksum = 0
     for _, array in sorted(arrays.items()):
         for block in _blocks(array):
-            found = zlib.crc32(block, found)
-    return found
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def _blocks(array: np.ndarray) -> Iterator[memoryview]:
     flat = array.reshape(-1).view(np.uint8)
-    return (flat[at : at + _BLOCK].data for at in range(0, len(flat), _BLOCK))
+    return (flat[start : start + _BLOCK].data for start in range(0, len(flat), _BLOCK))
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """A context that one process at a time is in, where the file system has locks."""
+    """Waits until no other process is in the context of this lock, where the file system has locks."""
     lock = path.with_suffix(".lock")
     with _translate_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +162,9 @@ def _lock(path: Path) -> Iterator[None]:
         with _translate_errors(path):
             handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
         try:
-            locks.acquire_aloud(handle, lambda by: f"{path}: waiting until another process has made it ({by})")
+            locks.acquire_aloud(
+                handle, lambda holders: f"{path}: waiting until another process has made it ({holders})"
+            )
             # The process that held the lock has removed the file that was opened here.
             if not (lock.exists() and samestat(lock.stat(), os.fstat(handle))):
                 continue
@@ -178,7 +182,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"{error.filename or path}: derived data cannot be kept there ({error.strerror or error})"
+        problem = f"{error.filename or path}: derived data cannot be kept there ({error.strerror or error})"
         raise DataError(
-            f"{what}. Make room, or set paths.cache or $ZOO_CACHE to a folder that can be written."
+            f"{problem}. Make room, or set paths.cache or $ZOO_CACHE to a folder that can be written."
         ) from error

@@ -18,9 +18,9 @@ from zoo.data.compressed import open_bytes
 from zoo.data.encodings import UTF8, Encoding, Fault, find_decoding_fault
 from zoo.errors import DataError
 
-_LONGEST_CELL = 1 << 24
+_MAX_CELL_LENGTH = 1 << 24
 """The most characters of a cell; csv's own limit of 131,072 is less than a long document has."""
-_MOST_RECORDS = 30
+_MAX_RECORDS_IN_CELL = 30
 """A cell with so many lines in a row that have as many delimiters as a record, and no quote, is no text."""
 
 
@@ -42,7 +42,7 @@ def read_records(
     Raises:
         DataError: The file cannot be read.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_CELL_LENGTH))
     try:
         content = open_bytes(path, encoding)
         with io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -86,10 +86,10 @@ class _Lines:
         self.is_again = False
         """Whether these lines were part of a bad record before, so that they are examined in full."""
         self._file = file
-        self._again: deque[str] = deque()
+        self._pushed_back: deque[str] = deque()
         self._delimiter = delimiter
         self._columns = columns
-        self._taken_to = 0  # the last line of any bad record
+        self._last_bad_line = 0  # the last line of any bad record
 
     def __iter__(self) -> _Lines:
         return self
@@ -97,7 +97,7 @@ class _Lines:
     def __next__(self) -> str:
         if self.taken and self._columns is not None:
             self._go_on(self.taken[-1], self._columns)
-        line = self._again.popleft() if self._again else next(self._file)
+        line = self._pushed_back.popleft() if self._pushed_back else next(self._file)
         self.taken.append(line)
         return line
 
@@ -105,55 +105,57 @@ class _Lines:
         """Begins a record with the next line."""
         self.line += len(self.taken)
         self.taken = []
-        self.is_again = self.line <= self._taken_to
-        self._seen = _NOTHING
+        self.is_again = self.line <= self._last_bad_line
+        self._prefix = _EMPTY_PREFIX
         self._records = 0
 
     def problem(self, cells: int) -> csv.Error | None:
-        """The fault of a record that csv accepts; None if it is good. Most records have one line and are good."""
+        """Returns the fault of a record that csv accepts; None if it is good, as most records of one line are."""
         if self._columns is None:
             return None
         is_long = len(self.taken) > 1
-        has_stray = self._seen.then(self.taken[-1], self._delimiter).has_stray
+        has_stray = self._prefix.then(self.taken[-1], self._delimiter).has_stray
         if is_long and (cells != self._columns or (has_stray and any(map(self._is_record, self.taken[1:])))):
             return _MisfitError()
         return csv.Error("a quote inside of a cell") if self.is_again and has_stray else None
 
     def fault(self, error: csv.Error) -> Fault:
-        """The fault of the current record. Lines that do not belong to it are read again."""
-        last = self.line + len(self.taken) - 1
+        """Returns the fault of the current record. Lines that do not belong to it are read again."""
+        last_line = self.line + len(self.taken) - 1
         is_long = "field limit" in str(error)
         if is_long and len(self.taken) == 1:
             return Fault(f"a cell has more than {csv.field_size_limit():,} characters", "Shorten it.")
         is_unclosed = is_long or isinstance(error, _UnclosedError) or "unexpected end" in str(error)
         if is_unclosed or any(map(self._is_record, self.taken[1:])):
-            self._again.extendleft(reversed(self.taken[1:]))
-            self._taken_to = max(self._taken_to, last)
+            self._pushed_back.extendleft(reversed(self.taken[1:]))
+            self._last_bad_line = max(self._last_bad_line, last_line)
             self.taken = self.taken[:1]
         if is_unclosed:
             return Fault("a quote opened in this row is never closed")
         if isinstance(error, _MisfitError):
-            what = f"its quotes make one row of lines {self.line} to {last}, whose cells are not those of the header"
-            return Fault(what)
+            problem = (
+                f"its quotes make one row of lines {self.line} to {last_line}, whose cells are not those of the header"
+            )
+            return Fault(problem)
         return Fault(f"bad quotes ({error})")
 
     def _go_on(self, line: str, columns: int) -> None:
         """Stops where the lines so far cannot be the beginning of a record."""
-        before, self._seen = self._seen, self._seen.then(line, self._delimiter)
-        if self._seen.delimiters >= columns:
+        previous, self._prefix = self._prefix, self._prefix.then(line, self._delimiter)
+        if self._prefix.delimiters >= columns:
             raise _MisfitError
-        is_record = before.is_open and '"' not in line and 0 < columns - 1 == line.count(self._delimiter)
+        is_record = previous.is_open and '"' not in line and 0 < columns - 1 == line.count(self._delimiter)
         self._records = self._records + 1 if is_record else 0
-        if self._records == _MOST_RECORDS:
+        if self._records == _MAX_RECORDS_IN_CELL:
             raise _UnclosedError
 
     def _is_record(self, line: str) -> bool:
-        """Whether a line has the cells of a record, or can be the beginning of one."""
-        seen = _NOTHING.then(line, self._delimiter)
+        """Returns whether a line has the cells of a record, or can be the beginning of one."""
+        prefix = _EMPTY_PREFIX.then(line, self._delimiter)
         if self._columns is None or not line.strip("\r\n"):
             return False
-        lacking = self._columns - 1 - seen.delimiters
-        return lacking == 0 or (lacking > 0 and seen.is_open)
+        missing_delimiters = self._columns - 1 - prefix.delimiters
+        return missing_delimiters == 0 or (missing_delimiters > 0 and prefix.is_open)
 
 
 class _RecordPrefix(NamedTuple):
@@ -167,25 +169,25 @@ class _RecordPrefix(NamedTuple):
     """Whether the last cell continues in the next line."""
 
     def then(self, line: str, delimiter: str) -> _RecordPrefix:
-        """With one more line."""
+        """Returns the prefix with one more line."""
         delimiters, has_stray, is_open = self
-        at = 0
+        position = 0
         if not is_open and line.startswith('"'):
-            is_open, at = True, 1
+            is_open, position = True, 1
         while True:
             while is_open:
-                at = line.find('"', at) + 1
-                if not at:
+                position = line.find('"', position) + 1
+                if not position:
                     return _RecordPrefix(delimiters, has_stray, True)
-                is_open = line.startswith('"', at)  # doubled
-                at += is_open
-            end = line.find(delimiter, at)
-            has_stray |= line.find('"', at, None if end < 0 else end) >= 0
+                is_open = line.startswith('"', position)  # doubled
+                position += is_open
+            end = line.find(delimiter, position)
+            has_stray |= line.find('"', position, None if end < 0 else end) >= 0
             if end < 0:
                 return _RecordPrefix(delimiters, has_stray, False)
-            delimiters, at = delimiters + 1, end + 1
-            if line.startswith('"', at):
-                is_open, at = True, at + 1
+            delimiters, position = delimiters + 1, end + 1
+            if line.startswith('"', position):
+                is_open, position = True, position + 1
 
 
-_NOTHING = _RecordPrefix(0, False, False)
+_EMPTY_PREFIX = _RecordPrefix(0, False, False)

@@ -53,8 +53,8 @@ def fetch(
     if destination.is_file():
         return destination
     if os.path.lexists(destination):
-        what = "is a link to nothing" if destination.is_symlink() and not destination.exists() else "is no file"
-        raise DataError(f"{destination}: {what}, and is left alone. Remove it, and the file will be downloaded.")
+        problem = "is a link to nothing" if destination.is_symlink() and not destination.exists() else "is no file"
+        raise DataError(f"{destination}: {problem}, and is left alone. Remove it, and the file will be downloaded.")
     folders = _folders.get()
     if folders is not None and not any(destination.resolve().is_relative_to(folder) for folder in folders):
         raise OfflineError(
@@ -100,11 +100,11 @@ def find_published(
     """
     paths, missing = {}, []
     for name in names:
-        found = next((folder / name for folder in folders if (folder / name).is_file()), None)
-        if found is None:
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if path is None:
             missing.append(name)
         else:
-            paths[name] = found
+            paths[name] = path
     if not missing:
         return paths, []
     files = ", ".join(missing)
@@ -123,15 +123,17 @@ def find_published(
     return paths, [paths[name] for name in missing]
 
 
-def verify_published(holds: bool | np.bool_, path: Path, what: str) -> None:
+def verify_published(holds: bool | np.bool_, path: Path, problem: str) -> None:
     """Raises a DataError unless a property of a published file holds."""
     if not holds:
-        raise DataError(f"{path}: this is not the published file: {what}. Remove it, and it will be downloaded again.")
+        raise DataError(
+            f"{path}: this is not the published file: {problem}. Remove it, and it will be downloaded again."
+        )
 
 
 @contextmanager
 def restrict_downloads(*folders: Path | str) -> Iterator[None]:
-    """A context in which files are downloaded to these folders alone."""
+    """Lets files be downloaded to these folders alone inside its context."""
     token = _folders.set(tuple(Path(folder).resolve() for folder in folders))
     try:
         yield
@@ -140,19 +142,21 @@ def restrict_downloads(*folders: Path | str) -> Iterator[None]:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which need not exist yet."""
-    existing = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
-    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    """Returns whether files can be made in a folder, which need not exist yet."""
+    ancestor = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
+    return ancestor.is_dir() and os.access(ancestor, os.W_OK | os.X_OK)
 
 
 @contextmanager
 def _open_part(destination: Path) -> Iterator[BufferedRandom]:
-    """The partial file, open at its end and locked against other processes."""
+    """Yields the partial file, open at its end and locked against other processes."""
     path = _part_path(destination)
     while True:
         handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o666)
         try:
-            locks.acquire_aloud(handle, lambda by: f"{destination}: waiting for the download of another process ({by})")
+            locks.acquire_aloud(
+                handle, lambda holders: f"{destination}: waiting for the download of another process ({holders})"
+            )
             # The process that held the lock may have removed the file that was opened here.
             if not destination.is_file() and not (path.exists() and samestat(path.stat(), os.fstat(handle))):
                 continue
@@ -216,15 +220,15 @@ def _receive(url: str, part: BufferedRandom, timeout: float) -> bool:
     offset = part.seek(0, os.SEEK_END)
     request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})
     with urllib.request.urlopen(request, timeout=timeout) as response:
-        continued = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
-        if not continued:  # the server sends the whole file, whatever was asked
+        is_partial = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
+        if not is_partial:  # the server sends the whole file, whatever was asked
             part.truncate(0)
         length = response.headers.get("Content-Length")
-        received = 0
+        written = 0
         while chunk := response.read(_CHUNK):
-            received += part.write(chunk)
+            written += part.write(chunk)
         part.flush()
-        return length is None or received == int(length)
+        return length is None or written == int(length)
 
 
 def _digest(part: BufferedRandom) -> str:

@@ -1,4 +1,4 @@
-"""Encodings of the user's text files. A file in another one than UTF-8 is read as a stream of UTF-8.
+"""Reads text files in other encodings as streams of UTF-8.
 
 Bytes that are no text in the encoding become bytes that are none in UTF-8 either, so that readers of lines and rows
 find them in their line, and can leave out this line alone.
@@ -78,19 +78,19 @@ def find_decoding_fault(text: str, encoding: Encoding) -> Fault | None:
             text.encode()
     except UnicodeEncodeError as error:
         byte = ord(error.object[error.start]) - 0xDC00
-        proposed: Encoding = "utf-16" if byte >= 0xFE and not text[: error.start].strip() else "cp1252"
-        named = f"byte 0x{byte:02x}" if encoding == UTF8 else "a byte"
-        return Fault(f"{named} is not {'UTF-8' if encoding == UTF8 else encoding} text", _remedy(encoding, proposed))
+        proposal: Encoding = "utf-16" if byte >= 0xFE and not text[: error.start].strip() else "cp1252"
+        subject = f"byte 0x{byte:02x}" if encoding == UTF8 else "a byte"
+        return Fault(f"{subject} is not {'UTF-8' if encoding == UTF8 else encoding} text", _remedy(encoding, proposal))
     if "\0" in text:
-        what = "it has NUL characters, as UTF-16 has where no byte order mark names it"
-        return Fault(what, _remedy(encoding, "utf-16"))
+        problem = "it has NUL characters, as UTF-16 has where no byte order mark names it"
+        return Fault(problem, _remedy(encoding, "utf-16"))
     return None
 
 
-def _remedy(encoding: Encoding, proposed: Encoding) -> str:
+def _remedy(encoding: Encoding, proposal: Encoding) -> str:
     if encoding != UTF8:
         return f"Mend it, or name the encoding that the file has by {format_option('encoding')}."
-    return f"Save the file as UTF-8, or read it as it is: {format_option('encoding', proposed)}."
+    return f"Save the file as UTF-8, or read it as it is: {format_option('encoding', proposal)}."
 
 
 class _TranscodedFile(io.RawIOBase):
@@ -112,9 +112,9 @@ class _TranscodedFile(io.RawIOBase):
             try:
                 text = self.decoder.decode(block, final=not block)
             except UnicodeError as error:  # UTF-16 and UTF-32 without a byte order mark
-                what = f"{self.path}: the file is no {self.encoding} text ({error})"
+                problem = f"{self.path}: the file is no {self.encoding} text ({error})"
                 raise DataError(
-                    f"{what}. Name its encoding by {format_option('encoding')}, such as utf-16-le or cp1252."
+                    f"{problem}. Name its encoding by {format_option('encoding')}, such as utf-16-le or cp1252."
                 ) from None
             self.left = text.encode("utf-8", "surrogateescape")
         part, self.left = self.left[: len(buffer)], self.left[len(buffer) :]

@@ -36,8 +36,8 @@ class Walk:
     def content(self, folder: Path) -> tuple[list[Path], list[Path]]:
         """Returns the folders and the files in a folder, without hidden ones."""
         try:
-            with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            with os.scandir(folder) as iterator:
+                entries = sorted(iterator, key=lambda entry: entry.name)
         except OSError as error:
             remedy = "Check its permissions, or move it away."
             raise DataError(
@@ -46,26 +46,26 @@ class Walk:
         visible = [folder / entry.name for entry in entries if not entry.name.startswith(".")]
         self.hidden += len(entries) - len(visible)
         folders = [path for path in visible if os.path.isdir(path)]  # Path.is_dir() raises for a link to itself
-        inside = set(folders)
-        return folders, [path for path in visible if path not in inside]
+        folder_set = set(folders)
+        return folders, [path for path in visible if path not in folder_set]
 
     def files(self, folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
         """Yields every such file below a folder. Links are followed, unless to a folder above or one visited before.
 
         Folders that link to each other would otherwise be visited in every order.
         """
-        seen, waiting = set(above), [folder]
-        while waiting:
-            here = waiting.pop()
-            real = os.path.realpath(here)
-            if real in seen:
-                is_above = Path(os.path.realpath(here.parent)).is_relative_to(real)
-                (self.loops if is_above else self.again).append(self.relative_name(here))
+        visited, stack = set(above), [folder]
+        while stack:
+            current = stack.pop()
+            real_path = os.path.realpath(current)
+            if real_path in visited:
+                is_above = Path(os.path.realpath(current.parent)).is_relative_to(real_path)
+                (self.loops if is_above else self.again).append(self.relative_name(current))
                 continue
-            seen.add(real)
-            folders, files = self.content(here)
+            visited.add(real_path)
+            folders, files = self.content(current)
             yield from self.select(files)
-            waiting += reversed(folders)
+            stack += reversed(folders)
 
     def select(self, files: Sequence[Path]) -> Iterator[Path]:
         """Yields the files with one of the endings, and records the others."""

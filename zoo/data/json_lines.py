@@ -23,21 +23,21 @@ from zoo.data.tables import OnBadRow, Required, Row, Table, check_is_file, colum
 from zoo.errors import DataError, did_you_mean
 
 _OBJECT = 'Write one object a line: {"name": "value", ...}.'
-_DEEP = Fault("it is nested too deeply", _OBJECT)
+_TOO_DEEP = Fault("it is nested too deeply", _OBJECT)
 
 
 _ENDINGS = (".csv", ".tsv", ".tab", ".jsonl")
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is named like a table: CSV, TSV or JSONL, perhaps compressed."""
+    """Returns whether a path is named like a table: CSV, TSV or JSONL, perhaps compressed."""
     return _suffix_of_table(path) in _ENDINGS
 
 
 def open_table(path: Path, *, required: Required, on_bad_row: OnBadRow, encoding: Encoding = UTF8) -> Table:
     """Opens a table of any kind; see `JSONTable` and `read_table`."""
-    read = JSONTable if _suffix_of_table(path) == ".jsonl" else read_table
-    return read(path, required=required, on_bad_row=on_bad_row, encoding=encoding)
+    open_kind = JSONTable if _suffix_of_table(path) == ".jsonl" else read_table
+    return open_kind(path, required=required, on_bad_row=on_bad_row, encoding=encoding)
 
 
 class JSONTable(Table):
@@ -70,14 +70,14 @@ class JSONTable(Table):
         check_is_file(path)
         self.longest = longest
         line, first = next(_iter_filled_lines(path, longest, encoding), (0, "{}"))
-        found = first if isinstance(first, Fault) else _parse_object(first)
-        super().__init__(path, line, () if isinstance(found, Fault) else tuple(found), on_bad_row, "", encoding)
-        if isinstance(found, Fault):
-            remedy = f"The first line names the columns. {found.remedy}"
-            raise DataError(f"{path}, line {line}: {found.what}. {remedy}")
-        if not found:
+        header = first if isinstance(first, Fault) else _parse_object(first)
+        super().__init__(path, line, () if isinstance(header, Fault) else tuple(header), on_bad_row, "", encoding)
+        if isinstance(header, Fault):
+            remedy = f"The first line names the columns. {header.remedy}"
+            raise DataError(f"{path}, line {line}: {header.what}. {remedy}")
+        if not header:
             raise DataError(f"{path}: {'the first line names no column' if line else 'the file is empty'}. {_OBJECT}")
-        missing = [name for name in required if name not in found]
+        missing = [name for name in required if name not in header]
         if missing:
             offer = f"{did_you_mean(missing[0], self.columns)} {column_remedy(missing, self.columns, required)}"
             raise DataError(f"{path}, line {line}, column {missing[0]!r}: the first line does not name it. {offer}")
@@ -106,18 +106,18 @@ class JSONTable(Table):
         return Row(self, line, cells)
 
     def _cells(self, text: str) -> list[str] | Fault:
-        found = _parse_object(text)
-        if isinstance(found, Fault):
-            return found
-        if len(found) != len(self.columns) or not found.keys() <= self.index.keys():
-            unknown = [name for name in found if name not in self.index]
+        cells = _parse_object(text)
+        if isinstance(cells, Fault):
+            return cells
+        if len(cells) != len(self.columns) or not cells.keys() <= self.index.keys():
+            unknown = [name for name in cells if name not in self.index]
             if unknown:
                 remedy = "Name all columns there, with null where there is nothing."
                 return Fault(f"it has {unknown[0]!r}, which line {self.line} does not have", remedy)
         try:
-            return [_cell(found.get(name)) for name in self.columns]
+            return [_cell(cells.get(name)) for name in self.columns]
         except RecursionError:
-            return _DEEP
+            return _TOO_DEEP
 
 
 def _suffix_of_table(path: Path) -> str:
@@ -125,30 +125,30 @@ def _suffix_of_table(path: Path) -> str:
 
 
 def _iter_filled_lines(path: Path, longest: int, encoding: Encoding) -> Iterator[tuple[int, str | Fault]]:
-    return (found for found in read_lines(path, longest, encoding) if isinstance(found[1], Fault) or found[1].strip())
+    return (line for line in read_lines(path, longest, encoding) if isinstance(line[1], Fault) or line[1].strip())
 
 
 def _parse_object(text: str) -> dict[str, Any] | Fault:
     """Parses the object of a line."""
     try:
-        found = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_repeated_keys)
+        value = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_repeated_keys)
     except json.JSONDecodeError as error:
         return Fault(f"it is not JSON ({error.msg}, at character {error.pos + 1})", _OBJECT)
     except ValueError as error:
         return Fault(f"it is not JSON ({error})", _OBJECT)
     except RecursionError:
-        return _DEEP
-    if not isinstance(found, dict):
+        return _TOO_DEEP
+    if not isinstance(value, dict):
         return Fault("it is JSON, and no object", _OBJECT)
-    return (_find_forbidden_character(found) if "\\u" in text else None) or found
+    return (_find_forbidden_character(value) if "\\u" in text else None) or value
 
 
 def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is named more than once")
-    return found
+    return entries
 
 
 def _reject_constant(name: str) -> NoReturn:
@@ -157,17 +157,17 @@ def _reject_constant(name: str) -> NoReturn:
 
 def _find_forbidden_character(value: Any) -> Fault | None:
     """Finds characters that JSON's escapes can write but text cannot have: NUL and single surrogates."""
-    left = [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            left += [*each, *each.values()]
-        elif isinstance(each, list):
-            left += each
-        elif isinstance(each, str):
-            if "\0" in each:
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            stack += [*node, *node.values()]
+        elif isinstance(node, list):
+            stack += node
+        elif isinstance(node, str):
+            if "\0" in node:
                 return NUL
-            if any("\ud800" <= letter <= "\udfff" for letter in each):
+            if any("\ud800" <= letter <= "\udfff" for letter in node):
                 return Fault("it has half of a surrogate pair", "Write the character itself, in UTF-8.")
     return None
 

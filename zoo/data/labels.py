@@ -1,4 +1,4 @@
-"""How often labels are used, and where: what the readers of all domains refuse or warn of."""
+"""Counts how labels are used in the splits, and warns of labels that cannot be scored or may be slips."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxtyping import Bool, Int
 from zoo.data.splits import SPLITS, TEST, TRAIN, VAL
 from zoo.errors import join_names, warn
 
-_RARE = 0.02
+_MAX_RARE_SHARE = 0.02
 """A label of fewer examples, as a share of those of another label that it resembles, may be a slip."""
-_SHORTEST = 5
+_MIN_LENGTH = 5
 """Shorter names that differ by a letter are different words."""
-_COMPARED = 2000
+_MAX_COMPARED = 2000
 """With more labels, names are not compared: they are as many as words of a language."""
 
 
@@ -39,7 +39,7 @@ class LabelUse:
 
     @property
     def where(self) -> str:
-        """The names of the splits."""
+        """Names of the splits."""
         return " and ".join(name for number, name in enumerate(SPLITS) if number in self.splits) or "no split"
 
 
@@ -57,12 +57,12 @@ def count_label_uses(
     order = np.argsort(columns, kind="stable")
     rows, columns = rows[order], columns[order]
     starts = np.searchsorted(columns, np.arange(len(names) + 1))
-    found = []
+    uses = []
     for name, start, end in zip(names, starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         if start < end:
-            used = frozenset(np.unique(splits[rows[start:end]]).tolist())
-            found.append(LabelUse(name, end - start, used, int(rows[start])))
-    return found
+            used_splits = frozenset(np.unique(splits[rows[start:end]]).tolist())
+            uses.append(LabelUse(name, end - start, used_splits, int(rows[start])))
+    return uses
 
 
 def find_untrained(uses: Sequence[LabelUse]) -> list[LabelUse]:
@@ -78,17 +78,17 @@ def warn_of_unscored(source: Path, uses: Sequence[LabelUse], reason: str) -> Non
         uses: The labels.
         reason: The end of the sentence, with what separates it.
     """
-    unscored = [use.name for use in uses if not {VAL, TEST} <= use.splits]
-    if unscored:
-        warn(f"{source}: {join_names(unscored)} not in every split{reason}")
+    labels = [use.name for use in uses if not {VAL, TEST} <= use.splits]
+    if labels:
+        warn(f"{source}: {join_names(labels)} not in every split{reason}")
 
 
 def warn_of_similar(source: Path, uses: Sequence[LabelUse]) -> None:
     """Warns of labels that may be slips: names that differ in case only, and rare ones with the letters of another."""
     folded = Counter(use.name.casefold() for use in uses)
-    alike = [use.name for use in uses if folded[use.name.casefold()] > 1]
-    if alike:
-        warn(f"{source}: {join_names(alike)} classes of their own, and differ in the case of letters only.")
+    labels = [use.name for use in uses if folded[use.name.casefold()] > 1]
+    if labels:
+        warn(f"{source}: {join_names(labels)} classes of their own, and differ in the case of letters only.")
     for rare, common in _slips(uses):
         times = "once" if rare.count == 1 else f"{rare.count:,} times"
         warn(
@@ -101,17 +101,17 @@ def _slips(uses: Sequence[LabelUse]) -> list[tuple[LabelUse, LabelUse]]:
     """Returns rare labels, each with a label that is at least as frequent and differs by a letter or two."""
     from rapidfuzz.distance import OSA
 
-    if len(uses) > _COMPARED:
+    if len(uses) > _MAX_COMPARED:
         return []
-    spelled = [use for use in uses if len(use.name) >= _SHORTEST and not any(map(str.isdigit, use.name))]
-    ranked = sorted(spelled, key=lambda use: (use.count, use.name))
-    found = []
+    candidates = [use for use in uses if len(use.name) >= _MIN_LENGTH and not any(map(str.isdigit, use.name))]
+    ranked = sorted(candidates, key=lambda use: (use.count, use.name))
+    pairs = []
     for number, rare in enumerate(ranked):
-        most = 1 if len(rare.name) < 2 * _SHORTEST else 2
+        limit = 1 if len(rare.name) < 2 * _MIN_LENGTH else 2
         for common in reversed(ranked[number + 1 :]):
-            is_rare = rare.count <= max(1.0, _RARE * common.count)
-            is_other = rare.name.casefold() != common.name.casefold()
-            if is_rare and is_other and OSA.distance(rare.name, common.name, score_cutoff=most) <= most:
-                found.append((rare, common))
+            is_rare = rare.count <= max(1.0, _MAX_RARE_SHARE * common.count)
+            is_different = rare.name.casefold() != common.name.casefold()
+            if is_rare and is_different and OSA.distance(rare.name, common.name, score_cutoff=limit) <= limit:
+                pairs.append((rare, common))
                 break
-    return found
+    return pairs

@@ -1,4 +1,4 @@
-"""Texts that stay in their files and are read when they are asked for."""
+"""Reads texts from their files on demand."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ class Lines(Sequence[str]):
                     with open_atomic_bytes(self._starts_at) as index:
                         self._write_index(file, index)
         except OSError as error:
-            where = error.filename or self.path
-            raise DataError(f"{self.path}: its lines cannot be indexed ({where}: {error.strerror}).") from error
+            failed_path = error.filename or self.path
+            raise DataError(f"{self.path}: its lines cannot be indexed ({failed_path}: {error.strerror}).") from error
         self._starts = np.memmap(self._starts_at, _OFFSET, mode="r")
 
     def __len__(self) -> int:
@@ -123,13 +123,13 @@ class Lines(Sequence[str]):
         start, end = int(self._starts[number]), int(self._starts[number + 1])
         if end - start > self.longest + 2:
             raise self._error(number, _too_long(end - start, self.longest))
-        before = min(start, 1)  # also reads the end of the previous line, to check the index
-        raw = self._read(start - before, end - start + before)
-        ends = raw.endswith(b"\n") or number == len(self) - 1
-        is_line = len(raw) == end - start + before and ends and raw.find(b"\n", before, -1) < 0
+        margin = min(start, 1)  # also reads the end of the previous line, to check the index
+        raw = self._read(start - margin, end - start + margin)
+        is_complete = raw.endswith(b"\n") or number == len(self) - 1
+        is_line = len(raw) == end - start + margin and is_complete and raw.find(b"\n", margin, -1) < 0
         if not is_line or (number and not raw.startswith(b"\n")):
             self._has_changed()
-        text = _text(number + 1, raw[before:], end - start, self.longest, self.encoding)
+        text = _text(number + 1, raw[margin:], end - start, self.longest, self.encoding)
         if isinstance(text, Fault):
             raise self._error(number, text)
         return text
@@ -171,18 +171,18 @@ class Lines(Sequence[str]):
     def _write_index(self, file: BinaryIO, index: BinaryIO) -> None:
         """Writes the offset of each line's first byte, and the size of the file."""
         file.seek(0)
-        at = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
-        file.seek(at)
-        index.write(np.array([at], _OFFSET).tobytes())
-        last = b"\n"
-        if at == self._state[0]:
+        offset = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+        file.seek(offset)
+        index.write(np.array([offset], _OFFSET).tobytes())
+        last_byte = b"\n"
+        if offset == self._state[0]:
             raise _empty(self.path)
         while block := file.read(_BLOCK):
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-            index.write((ends + (at + 1)).astype(_OFFSET).tobytes())
-            at, last = at + len(block), block[-1:]
-        if last != b"\n":
-            index.write(np.array([at], _OFFSET).tobytes())
+            index.write((ends + (offset + 1)).astype(_OFFSET).tobytes())
+            offset, last_byte = offset + len(block), block[-1:]
+        if last_byte != b"\n":
+            index.write(np.array([offset], _OFFSET).tobytes())
         if _state(file) != self._state:
             self._has_changed()
 
@@ -213,20 +213,20 @@ def _empty(path: Path) -> DataError:
 
 
 def _state(file: BinaryIO) -> tuple[int, int]:
-    """The size and the modification time of an open file, which differ if it has changed."""
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+    """Returns the size and the modification time of an open file, which differ if it has changed."""
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def _fits(index: Path, size: int) -> bool:
-    """Whether an index exists and ends with the size of the file."""
+    """Returns whether an index exists and ends with the size of the file."""
     try:
         with index.open("rb") as file:
             count = os.fstat(file.fileno()).st_size
-            last = os.pread(file.fileno(), _OFFSET.itemsize, max(0, count - _OFFSET.itemsize))
+            end = os.pread(file.fileno(), _OFFSET.itemsize, max(0, count - _OFFSET.itemsize))
     except FileNotFoundError:
         return False
-    return count >= 2 * _OFFSET.itemsize and not count % _OFFSET.itemsize and int.from_bytes(last, "little") == size
+    return count >= 2 * _OFFSET.itemsize and not count % _OFFSET.itemsize and int.from_bytes(end, "little") == size
 
 
 def _plain_copy(path: Path, folder: Path, encoding: Encoding) -> Path:

@@ -99,23 +99,23 @@ class Loader:
         self.epoch = 0
         self.position = 0
         """The number of batches of this epoch that have been yielded."""
-        self._waited = 0.0
-        self._goes_on = False
-        self._fixed: list[list[int]] | None = None
+        self._wait_seconds = 0.0
+        self._resumes = False
+        self._fixed_batches: list[list[int]] | None = None
         self._count: int | None = None
         self._workers: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
-        """The number of batches an epoch, for this process."""
+        """Returns the number of batches an epoch, for this process."""
         if self.max_tokens is not None:
             if self._count is None:
-                cut = self._cut(self._sort_by_length(list(range(len(self.examples)))))
-                self._count = sum(self.even or len(batch) > self.rank for batch in cut)
+                batches = self._cut(self._sort_by_length(list(range(len(self.examples)))))
+                self._count = sum(self.even or len(batch) > self.rank for batch in batches)
             return self._count
-        full, rest = divmod(len(self.examples), self.batch_size)
+        full, remainder = divmod(len(self.examples), self.batch_size)
         if self.even:
-            return full + (rest >= self.world_size or (rest > 0 and full == 0))
-        return full * (self.rank < self.batch_size) + (self.rank < rest)
+            return full + (remainder >= self.world_size or (remainder > 0 and full == 0))
+        return full * (self.rank < self.batch_size) + (self.rank < remainder)
 
     def __iter__(self) -> Iterator[Any]:
         return (batch for _, batch in self.iter_with_indices())
@@ -123,13 +123,13 @@ class Loader:
     def iter_with_indices(self) -> Iterator[tuple[list[int], Any]]:
         """Iterates over (numbers of the examples, batch)."""
         # in a generator this runs when the first batch is requested and the epoch is known
-        if not self._goes_on and self.position:
+        if not self._resumes and self.position:
             self.epoch, self.position = self.epoch + 1, 0
-        self._goes_on = False
-        epoch, first = self.epoch, self.position
-        shares = self._shards(epoch)[first:]
-        made = zip(shares, self._time(self._iter_batches(epoch, shares)), strict=True)
-        for position, (numbers, batch) in enumerate(made, start=first + 1):
+        self._resumes = False
+        epoch, start = self.epoch, self.position
+        shares = self._shards(epoch)[start:]
+        batches = zip(shares, self._time(self._iter_batches(epoch, shares)), strict=True)
+        for position, (numbers, batch) in enumerate(batches, start=start + 1):
             self.epoch, self.position = epoch, position
             yield numbers, batch
 
@@ -142,48 +142,48 @@ class Loader:
 
     def pop_wait_time(self) -> float:
         """Returns for how many seconds batches have been waited for since the last call."""
-        waited, self._waited = self._waited, 0.0
-        return waited
+        seconds, self._wait_seconds = self._wait_seconds, 0.0
+        return seconds
 
     def sample(self, count: int) -> Loader:
-        """A loader of `count` of the examples in their order, drawn by the two numbers alone."""
+        """Returns a loader of `count` of the examples in their order, drawn by the two numbers alone."""
         generator = torch.Generator().manual_seed(hash_seed("sample", count, len(self.examples)))
-        chosen = sorted(torch.randperm(len(self.examples), generator=generator)[:count].tolist())
-        made = copy.copy(self)
-        made.examples = Subset(self.examples, chosen)  # type: ignore[arg-type, assignment]
-        made.lengths = None if self.lengths is None else [self.lengths[number] for number in chosen]
-        made._fixed = made._count = made._workers = None
-        return made
+        numbers = sorted(torch.randperm(len(self.examples), generator=generator)[:count].tolist())
+        loader = copy.copy(self)
+        loader.examples = Subset(self.examples, numbers)  # type: ignore[arg-type, assignment]
+        loader.lengths = None if self.lengths is None else [self.lengths[number] for number in numbers]
+        loader._fixed_batches = loader._count = loader._workers = None
+        return loader
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next pass this epoch, from its beginning, unless it continues in the middle of it."""
-        if not (self._goes_on and epoch == self.epoch):
-            self.epoch, self.position, self._goes_on = epoch, 0, True
+        if not (self._resumes and epoch == self.epoch):
+            self.epoch, self.position, self._resumes = epoch, 0, True
 
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch, self.position, self._goes_on = state["epoch"], state["position"], True
+        self.epoch, self.position, self._resumes = state["epoch"], state["position"], True
 
     def largest(self) -> list[int]:
-        """The numbers of the examples of the batch of this epoch with the most tokens, when padded."""
+        """Returns the numbers of the examples of the batch of this epoch with the most tokens, when padded."""
 
-        def padded(batch: list[int]) -> int:
+        def count_padded(batch: list[int]) -> int:
             return len(batch) * (1 if self.lengths is None else max(map(self._tokens, batch)))
 
-        return max(self._batches(self.epoch), key=padded, default=[])
+        return max(self._batches(self.epoch), key=count_padded, default=[])
 
     def fetch(self, numbers: list[int]) -> list[Any]:
-        """The examples with these numbers as this epoch has them, augmented, before they become a batch."""
+        """Returns the examples with these numbers as this epoch has them, augmented, before they become a batch."""
         return _Maker(self.examples, self.collate, self.augment, self.seed).fetch(self.epoch, numbers)
 
     def order(self, epoch: int) -> list[int]:
-        """The numbers of the examples in the order of this epoch, over all processes."""
+        """Returns the numbers of the examples in the order of this epoch, over all processes."""
         return [number for batch in self._batches(epoch) for number in batch]
 
     def _shards(self, epoch: int) -> list[list[int]]:
-        """The part of each batch that this process has."""
+        """Returns the part of each batch that this process has."""
         if self.even and len(self.examples) and min(self.batch_size, len(self.examples)) < self.world_size:
             raise ConfigError(
                 f"{len(self.examples)} examples in batches of {self.batch_size} cannot be shared out among "
@@ -194,9 +194,9 @@ class Loader:
 
     def _batches(self, epoch: int) -> list[list[int]]:
         if not self.shuffle:
-            if self._fixed is None:
-                self._fixed = self._cut(self._sort_by_length(list(range(len(self.examples)))))
-            return self._fixed
+            if self._fixed_batches is None:
+                self._fixed_batches = self._cut(self._sort_by_length(list(range(len(self.examples)))))
+            return self._fixed_batches
         generator = torch.Generator().manual_seed(hash_seed(self.seed, "order", epoch))
         order = torch.randperm(len(self.examples), generator=generator).tolist()
         batches = self._cut(self._sort_by_length(order))
@@ -205,23 +205,25 @@ class Loader:
         return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
 
     def _sort_by_length(self, order: list[int]) -> list[int]:
-        """The order with each pool sorted by length, if lengths are known."""
+        """Returns the order with each pool sorted by length, if lengths are known."""
         if self.lengths is None:
             return order
         if self.max_tokens is not None:
             # the longest first: what is left over at the end costs little
             pools = [order] if self.shuffle else list(self._pools(order, POOL * self.max_tokens))
-            return [number for each in pools for number in sorted(each, key=self.lengths.__getitem__, reverse=True)]
+            return [
+                number for members in pools for number in sorted(members, key=self.lengths.__getitem__, reverse=True)
+            ]
         pool = POOL * self.batch_size
         pools = [order[start : start + pool] for start in range(0, len(order), pool)]
-        return [number for each in pools for number in sorted(each, key=self.lengths.__getitem__)]
+        return [number for members in pools for number in sorted(members, key=self.lengths.__getitem__)]
 
-    def _pools(self, order: list[int], most: int) -> Iterator[list[int]]:
-        """Examples one after another that have so many tokens, without padding."""
+    def _pools(self, order: list[int], max_tokens: int) -> Iterator[list[int]]:
+        """Yields examples one after another that have so many tokens, without padding."""
         start, tokens = 0, 0
         for place, number in enumerate(order):
             tokens += self._tokens(number)
-            if tokens > most:
+            if tokens > max_tokens:
                 yield order[start : place + 1]
                 start, tokens = place + 1, 0
         yield order[start:]
@@ -232,17 +234,17 @@ class Loader:
         else:
             batches = list(self._batch_by_tokens(order, self.max_tokens))
         if self.even and len(batches) > 1 and len(batches[-1]) < self.world_size:
-            last = batches.pop()
-            batches[-1] = batches[-1] + last
+            remainder = batches.pop()
+            batches[-1] = batches[-1] + remainder
         return batches
 
     def _batch_by_tokens(self, order: list[int], max_tokens: int) -> Iterator[list[int]]:
-        """Batches as large as `max_tokens` allows, each with an example for every process that needs one."""
-        least = self.world_size if self.even else 1
+        """Yields batches as large as `max_tokens` allows, each with an example for every process that needs one."""
+        min_size = self.world_size if self.even else 1
         start, longest = 0, 0
         for place, number in enumerate(order):
             count, longest = place - start + 1, max(longest, self._tokens(number))
-            if count > least and (count > self.batch_size or count * longest > max_tokens):
+            if count > min_size and (count > self.batch_size or count * longest > max_tokens):
                 yield order[start:place]
                 start, longest = place, self._tokens(number)
         if order:
@@ -254,13 +256,13 @@ class Loader:
 
     def _time(self, batches: Iterator[Any]) -> Iterator[Any]:
         while True:
-            asked = time.monotonic()
+            start = time.monotonic()
             try:
                 batch = next(batches)
             except StopIteration:
                 return
             finally:
-                self._waited += time.monotonic() - asked
+                self._wait_seconds += time.monotonic() - start
             yield batch
 
     def _iter_batches(self, epoch: int, shares: list[list[int]]) -> Iterator[Any]:
@@ -312,12 +314,12 @@ class _Maker(Dataset[Any]):
     def fetch(self, epoch: int, numbers: list[int]) -> list[Any]:
         if self.augment is None:
             return [self.examples[number] for number in numbers]
-        found = []
+        examples = []
         with preserve_rng():
             for number in numbers:
                 seed_all(hash_seed(self.seed, "example", epoch, number))
-                found.append(self.augment(self.examples[number]))
-        return found
+                examples.append(self.augment(self.examples[number]))
+        return examples
 
 
 class _Jobs:
@@ -334,22 +336,22 @@ class _Jobs:
 
 @contextmanager
 def explain_worker_death() -> Iterator[None]:
-    """A context that explains in one sentence that a worker process was killed; torch raises this error anywhere."""
+    """Explains in one sentence that a worker process was killed; torch raises this error anywhere in the context."""
     try:
         yield
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        lower = f"Lower {format_option('num_workers')}, or {format_option('batch_size')}"
-        by = re.search(r"killed by signal: (\w[\w ]*)", str(error))
+        remedy = f"Lower {format_option('num_workers')}, or {format_option('batch_size')}"
+        match = re.search(r"killed by signal: (\w[\w ]*)", str(error))
         raise WorkerError(
-            f"a process that makes batches was ended from outside ({by[1] if by else 'unknown why'}): most often the "
-            f"memory of the machine has run out, or of its /dev/shm. {lower}"
+            f"a process that makes batches was ended from outside ({match[1] if match else 'unknown why'}): most often "
+            f"the memory of the machine has run out, or of its /dev/shm. {remedy}"
         ) from error
 
 
 def hash_seed(*parts: object) -> int:
-    """A seed of 63 bits from several numbers and words; similar ones give unrelated seeds."""
+    """Returns a seed of 63 bits from several numbers and words; similar ones give unrelated seeds."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -376,10 +378,10 @@ def _identity(batch: Any) -> Any:
     return batch
 
 
-def _receive(sent: bytes | ZooError) -> Any:
-    if isinstance(sent, ZooError):
-        raise sent
-    return unpack(sent)
+def _receive(result: bytes | ZooError) -> Any:
+    if isinstance(result, ZooError):
+        raise result
+    return unpack(result)
 
 
 def _begin_worker(_: int) -> None:

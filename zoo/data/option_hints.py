@@ -1,4 +1,4 @@
-"""How messages name options: those of the command that the user ran.
+"""Formats the names of options in messages as the command that the user ran has them.
 
 A reader of files does not know who reads them. In training its options are written `data.unknown=skip`, and on a
 checkpoint `--unknown=skip`; an option that only training has is said to be one.
@@ -15,7 +15,7 @@ _command: ContextVar[Collection[str] | None] = ContextVar("command", default=Non
 
 @contextmanager
 def set_offered_options(options: Collection[str]) -> Iterator[None]:
-    """A context in which messages name options of a command on a checkpoint.
+    """Lets messages name options of a command on a checkpoint inside its context.
 
     Args:
         options: Names of those that it has, without the leading dashes.
@@ -34,20 +34,20 @@ def format_option(name: str, value: object = None) -> str:
         name: Name in `data`.
         value: Value to be written. Default: the option is named alone.
     """
-    known, assigned = _command.get(), "" if value is None else f"={value}"
+    offered, assigned = _command.get(), "" if value is None else f"={value}"
     dashed = name.replace("_", "-")
-    if known is None:
+    if offered is None:
         return f"data.{name}{assigned}"
     return f"--{dashed}{assigned}" if is_offered(name) else f"data.{name}{assigned} in training"
 
 
 def is_offered(name: str) -> bool:
-    """Whether the command that the user ran has an option of the data."""
-    known = _command.get()
-    return known is None or name.replace("_", "-") in known
+    """Returns whether the command that the user ran has an option of the data."""
+    offered = _command.get()
+    return offered is None or name.replace("_", "-") in offered
 
 
 def skip_hint(rows: str = "rows") -> str:
     """Returns a sentence that names the option for leaving out bad rows."""
-    said = "on_bad_row=skip" if _command.get() is None else format_option("on_bad_row", "skip")
-    return f"{said} leaves such {rows} out and counts them."
+    option = "on_bad_row=skip" if _command.get() is None else format_option("on_bad_row", "skip")
+    return f"{option} leaves such {rows} out and counts them."

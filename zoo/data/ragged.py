@@ -28,11 +28,11 @@ class RaggedArray(Sequence[Any]):
         return self.values[self.ends[number] : self.ends[number + 1]]
 
     def select(self, numbers: Int[np.ndarray, " k"]) -> RaggedArray:
-        """The rows with these numbers."""
-        chosen = np.zeros(len(self), dtype=bool)
-        chosen[numbers] = True
-        ends = np.concatenate([[0], self.lengths[chosen].cumsum()])
-        return RaggedArray(self.values[np.repeat(chosen, self.lengths)], ends)
+        """Returns the rows with these numbers."""
+        mask = np.zeros(len(self), dtype=bool)
+        mask[numbers] = True
+        ends = np.concatenate([[0], self.lengths[mask].cumsum()])
+        return RaggedArray(self.values[np.repeat(mask, self.lengths)], ends)
 
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:

@@ -32,6 +32,6 @@ def split_stratified(
         members = order[shuffled == value]
         size = round(_SHARE * len(members))
         split[members] = TRAIN
-        for place, part in enumerate(held_out):
-            split[members[place * size : (place + 1) * size]] = part
+        for index, part in enumerate(held_out):
+            split[members[index * size : (index + 1) * size]] = part
     return split

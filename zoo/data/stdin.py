@@ -1,4 +1,4 @@
-"""Input from pipes: `zoo predict CKPT <(zcat histories.csv.gz)`.
+"""Reads input from pipes: `zoo predict CKPT <(zcat histories.csv.gz)`.
 
 A pipe can be read once, and a table is read more than once, its header first. The content of a pipe is therefore copied
 to a temporary file, which is removed when the command ends.
@@ -21,49 +21,49 @@ from zoo.data.lines import LONGEST
 from zoo.errors import DataError, ZooError
 from zoo.io.atomic import find_descriptor
 
-_ENOUGH = 1 << 16
+_PROBE_BYTES = 1 << 16
 """The bytes that are examined to find the kind of a file."""
 _COLUMNS = (
     *("id", "label", "text", "source", "target", "path", "image", "caption", "user", "item", "timestamp"),
     *("premise", "hypothesis", "context", "question", "answer"),
 )
 """Columns of the tables that are described in data/README.md."""
-_WORDS = 3
+_MAX_WORDS = 3
 """Maximum number of words of a column's name, in a header without any of these columns."""
-_ENDS = (".", "!", "?", ";", ":")
+_SENTENCE_ENDS = (".", "!", "?", ";", ":")
 """A column's name does not end like a sentence."""
 
 
-_given: ContextVar[Mapping[Path, Path]] = ContextVar("given", default=MappingProxyType({}))
+_originals: ContextVar[Mapping[Path, Path]] = ContextVar("originals", default=MappingProxyType({}))
 """Copies of pipes -> the pipes."""
 
 
 @contextmanager
 def materialize_pipes(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """A context that replaces pipes, and open files such as `/dev/stdin`, by files; other paths stay.
+    """Replaces pipes, and open files such as `/dev/stdin`, by files inside its context; other paths stay.
 
     A name without an ending (`/dev/fd/63`) is given one that fits the content. Errors name the pipe.
     """
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
-        kept = [_copy_to_file(path, Path(folder) / f"pipe-{number}") for number, path in enumerate(paths)]
-        token = _given.set({file: path for file, path in zip(kept, paths, strict=True) if file != path})
+        copies = [_copy_to_file(path, Path(folder) / f"pipe-{number}") for number, path in enumerate(paths)]
+        token = _originals.set({file: path for file, path in zip(copies, paths, strict=True) if file != path})
         try:
-            yield kept
+            yield copies
         except ZooError as error:
-            said = str(error)
-            for file, path in zip(kept, paths, strict=True):
+            message = str(error)
+            for file, path in zip(copies, paths, strict=True):
                 if file != path:
-                    said = said.replace(str(file), str(path))
-            if said == str(error):
+                    message = message.replace(str(file), str(path))
+            if message == str(error):
                 raise
-            raise type(error)(said) from error
+            raise type(error)(message) from error
         finally:
-            _given.reset(token)
+            _originals.reset(token)
 
 
 def original_path(path: Path) -> Path:
     """Returns the pipe that a file is a copy of, or the path itself: examples are named after what the user gave."""
-    return _given.get().get(path, path)
+    return _originals.get().get(path, path)
 
 
 def iter_arriving_lines(stream: BinaryIO) -> Iterator[list[str]]:
@@ -72,20 +72,20 @@ def iter_arriving_lines(stream: BinaryIO) -> Iterator[list[str]]:
     Raises:
         DataError: A line is not UTF-8, has NUL characters, or is too long.
     """
-    read, rest, number = getattr(stream, "read1", stream.read), b"", 0
+    read, tail, number = getattr(stream, "read1", stream.read), b"", 0
     while True:
-        block = read(_ENOUGH)
-        *lines, rest = (rest + block).split(b"\n")
+        block = read(_PROBE_BYTES)
+        *lines, tail = (tail + block).split(b"\n")
         if not block:
-            lines, rest = [rest] if rest else [], b""
-        if len(rest) > LONGEST:
+            lines, tail = [tail] if tail else [], b""
+        if len(tail) > LONGEST:
             raise DataError(f"standard input, line {number + len(lines) + 1}: more than {LONGEST:,} bytes. Shorten it.")
-        found = []
+        texts = []
         for line in lines:
             number += 1
-            found.append(_decode(line, number))
-        if found:
-            yield found
+            texts.append(_decode(line, number))
+        if texts:
+            yield texts
         if not block:
             return
 
@@ -94,8 +94,8 @@ def _decode(line: bytes, number: int) -> str:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
     except UnicodeDecodeError as error:
-        what = f"byte 0x{line[error.start]:02x} is not UTF-8 text"
-        raise DataError(f"standard input, line {number}: {what}. Convert it to UTF-8.") from None
+        problem = f"byte 0x{line[error.start]:02x} is not UTF-8 text"
+        raise DataError(f"standard input, line {number}: {problem}. Convert it to UTF-8.") from None
     if "\0" in text:
         raise DataError(f"standard input, line {number}: {NUL.what}. {NUL.remedy}")
     return text
@@ -111,7 +111,7 @@ def _copy_to_file(path: Path, folder: Path) -> Path:
     folder.mkdir()
     try:
         with path.open("rb") as pipe:
-            start = pipe.read(_ENOUGH)
+            start = pipe.read(_PROBE_BYTES)
             file = folder / (path.name if path.suffix else f"{path.name}{_guess_suffix(start)}")
             with file.open("wb") as copy:
                 copy.write(start)
@@ -136,8 +136,10 @@ def _guess_suffix(start: bytes) -> str:
 
 
 def _is_header(line: str, delimiter: str) -> bool:
-    """Whether a line names columns, and is not the first one of a text."""
+    """Returns whether a line names columns, and is not the first one of a text."""
     cells = [cell.strip().strip('"') for cell in line.split(delimiter)]
     if any(cell.lower() in _COLUMNS for cell in cells):
         return True
-    return len(cells) > 1 and all(0 < len(cell.split()) <= _WORDS and not cell.endswith(_ENDS) for cell in cells)
+    return len(cells) > 1 and all(
+        0 < len(cell.split()) <= _MAX_WORDS and not cell.endswith(_SENTENCE_ENDS) for cell in cells
+    )

@@ -11,7 +11,7 @@ A reader that can leave out bad rows passes its function to the table, which sto
 
 A preflight collects all problems instead of stopping at the first:
 
-    with collecting() as problems:
+    with collect_errors() as problems:
         read_graph(...)
 """
 
@@ -39,8 +39,8 @@ OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_LONGEST_NAME, _LONGEST_PART = 4095, 255  # bytes of a path, and of a name in it
-_LARGEST = float(np.finfo(np.float32).max)
+_MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255  # bytes of a path, and of a name in it
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class RowError(DataError):
@@ -55,7 +55,7 @@ _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default
 
 @contextmanager
 def collect_errors() -> Iterator[list[DataError]]:
-    """A context in which a bad row is left out instead of stopping the reader; its bad cells are listed."""
+    """Leaves out bad rows inside its context, instead of stopping the reading, and lists their bad cells."""
     problems: list[DataError] = []
     token = _collected.set(problems)
     try:
@@ -66,7 +66,7 @@ def collect_errors() -> Iterator[list[DataError]]:
 
 @contextmanager
 def collect_error() -> Iterator[None]:
-    """A context whose DataError is listed while problems are collected, and raised otherwise."""
+    """Lists a DataError of its context while problems are collected; otherwise the error is raised."""
     try:
         yield
     except DataError as error:
@@ -77,7 +77,7 @@ def collect_error() -> Iterator[None]:
 
 
 def is_collecting() -> bool:
-    """Whether all problems are being collected, also those that take long to find."""
+    """Returns whether all problems are being collected, also those that take long to find."""
     return _collected.get() is not None
 
 
@@ -130,7 +130,7 @@ class Table:
     encoding: Encoding = UTF8
     skipped: int = 0
     first_skipped: str = ""
-    collect_error: int = 0
+    collected: int = 0
     """The number of collected problems of its rows, which may cause others of the whole file."""
     index: dict[str, int] = field(init=False)
 
@@ -149,16 +149,18 @@ class Table:
             if isinstance(cells, Fault):
                 self._bad(self.error(line, None, *cells))
             elif len(cells) != len(self.columns):
-                fields = [count_noun(len(each), "field") for each in (cells, self.columns)]
-                what = f"the row has {fields[0]} where the header has {fields[1]}"
-                self._bad(self.error(line, None, what, "Give each column one cell; quote a cell that has delimiters."))
+                fields = [count_noun(len(part), "field") for part in (cells, self.columns)]
+                problem = f"the row has {fields[0]} where the header has {fields[1]}"
+                self._bad(
+                    self.error(line, None, problem, "Give each column one cell; quote a cell that has delimiters.")
+                )
             else:
                 good += 1
                 yield Row(self, line, cells)
         self._check_any(good)
 
     def parse(self, read: Callable[[Row], T]) -> Iterator[T]:
-        """The results of `read` for each row. A `RowError` that it raises is handled as `on_bad_row` says."""
+        """Yields the results of `read` for each row. A `RowError` that it raises is handled as `on_bad_row` says."""
         good = 0
         for row in self:
             try:
@@ -174,17 +176,17 @@ class Table:
         self._check_any(good)
 
     def report(self) -> str:
-        """A sentence about skipped rows; empty if there are none."""
+        """Returns a sentence about skipped rows; empty if there are none."""
         if not self.skipped:
             return ""
         return f"{self.path}: skipped {count_noun(self.skipped, 'bad row')}. The first: {self.first_skipped}"
 
-    def error(self, line: int, column: str | None, what: str, remedy: str) -> RowError:
-        """The error of a bad row, to be raised inside `parse`."""
-        return RowError(message(self.path, line, column, what, f"{remedy} {skip_hint()}"))
+    def error(self, line: int, column: str | None, problem: str, remedy: str) -> RowError:
+        """Returns the error of a bad row, to be raised inside `parse`."""
+        return RowError(message(self.path, line, column, problem, f"{remedy} {skip_hint()}"))
 
     def collects(self) -> bool:
-        """Whether the problems of bad rows are collected, instead of raised or counted."""
+        """Returns whether the problems of bad rows are collected, instead of raised or counted."""
         return self.on_bad_row == "error" and _collected.get() is not None
 
     def _bad(self, error: RowError) -> None:
@@ -219,23 +221,23 @@ class Row:
     """Whether a problem of one of its cells was collected; the cell has then a placeholder for its value."""
 
     def text(self, column: str, *, empty: bool = False) -> str:
-        """The cell without surrounding white space; an empty one is an error unless `empty` allows it."""
+        """Returns the cell without surrounding white space; an empty one is an error unless `empty` allows it."""
         cell = self.cells[self.table.index[column]].strip()
         if not cell and not empty:
             self._bad(self.error(column, "the cell is empty", "Fill it in."))
         return cell
 
     def choice(self, column: str, options: Collection[str], *, empty: bool = False) -> str:
-        """The cell, which must be one of `options`; "" if it is not, and problems are collected."""
+        """Returns the cell, which must be one of `options`; "" if it is not, and problems are collected."""
         cell = self.text(column, empty=empty)
         if cell and cell not in options:
-            what = f"{cell!r} is not one of the {len(options)} values it can have"
-            self._bad(self.error(column, what, did_you_mean(cell, options)))
+            problem = f"{cell!r} is not one of the {len(options)} values it can have"
+            self._bad(self.error(column, problem, did_you_mean(cell, options)))
             return ""
         return cell
 
     def number(self, column: str) -> float:
-        """The cell as a finite number."""
+        """Returns the cell as a finite number."""
         cell = self.cells[self.table.index[column]]
         try:
             return parse_number(cell)
@@ -244,34 +246,34 @@ class Row:
             return 0.0
 
     def numbers(self, columns: Sequence[str]) -> Float32[np.ndarray, " columns"]:
-        """Many cells as 32-bit numbers, read faster than one by one."""
+        """Returns many cells as 32-bit numbers, read faster than one by one."""
         index, cells = self.table.index, self.cells
-        chosen = [cells[index[column]] for column in columns]
+        texts = [cells[index[column]] for column in columns]
         try:
-            values = np.array(list(map(float, chosen)), dtype=np.float64)
-            if np.abs(values).max(initial=0.0) <= _LARGEST and "_" not in "".join(chosen):
+            values = np.array(list(map(float, texts)), dtype=np.float64)
+            if np.abs(values).max(initial=0.0) <= _MAX_FLOAT32 and "_" not in "".join(texts):
                 return values.astype(np.float32)
         except ValueError:
             pass
         return np.array([self.number(column) for column in columns], dtype=np.float32)  # finds the bad cell
 
     def name(self, column: str) -> str:
-        """The cell as the name of a file."""
+        """Returns the cell as the name of a file."""
         name = self.text(column)
         longest = max(len(part.encode()) for part in name.split("/"))
-        if len(name.encode()) > _LONGEST_NAME or longest > _LONGEST_PART:
+        if len(name.encode()) > _MAX_PATH_BYTES or longest > _MAX_NAME_BYTES:
             self._bad(self.error(column, f"the name of {len(name):,} characters is too long for a file", "Shorten it."))
         else:
             return name
         return ""
 
     def path(self, column: str, folder: Path) -> Path:
-        """The cell as a file: absolute, or relative to a folder, which it may lead out of."""
+        """Returns the cell as a file: absolute, or relative to a folder, which it may lead out of."""
         return folder / self.name(column)
 
-    def error(self, column: str | None, what: str, remedy: str) -> RowError:
-        """The error of this row."""
-        return self.table.error(self.line, column, what, remedy)
+    def error(self, column: str | None, problem: str, remedy: str) -> RowError:
+        """Returns the error of this row."""
+        return self.table.error(self.line, column, problem, remedy)
 
     def _bad(self, error: RowError) -> None:
         if not self.table.collects():
@@ -281,7 +283,7 @@ class Row:
 
 
 def parse_number(cell: str) -> float:
-    """The cell as a finite number; a ValueError says why it is none."""
+    """Returns the cell as a finite number; a ValueError says why it is none."""
     if not cell.strip():
         raise ValueError("the cell is empty where a number belongs")
     try:
@@ -292,42 +294,44 @@ def parse_number(cell: str) -> float:
         raise ValueError(f"{cell!r} is not a number")
     if not math.isfinite(value):
         raise ValueError(f"{cell!r} is not finite")
-    if abs(value) > _LARGEST:
+    if abs(value) > _MAX_FLOAT32:
         raise ValueError(f"{cell!r} is too large for 32 bits")
     return value
 
 
 def check_is_file(path: Path) -> None:
-    """Says of a path that it leads to no file."""
+    """Refuses a path that leads to no file."""
     if not path.is_file():
-        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is a device or a pipe"
-        raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
+        problem = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is a device or a pipe"
+        raise DataError(f"{path}: the file {problem}. Check the path, which is taken from {Path.cwd()}.")
 
 
-def message(path: Path, line: int | None, column: str | None, what: str, remedy: str) -> str:
-    """A message about a file in the form that all have: file, line, column, what is wrong, how to mend it."""
+def message(path: Path, line: int | None, column: str | None, problem: str, remedy: str) -> str:
+    """Returns a message in the form of all about files: file, line, column, what is wrong, how to mend it."""
     place = str(path) if line is None else f"{path}, line {line}"
-    return f"{place}: {what}. {remedy}" if column is None else f"{place}, column {column!r}: {what}. {remedy}"
+    return f"{place}: {problem}. {remedy}" if column is None else f"{place}, column {column!r}: {problem}. {remedy}"
 
 
 def column_remedy(missing: Sequence[str], columns: Sequence[str], required: Required) -> str:
-    """What to do about columns that a header lacks: the options that name others, or the columns themselves."""
+    """Returns what to do about columns that a header lacks: the options that name others, or the columns themselves."""
     if not isinstance(required, Mapping) or not all(
-        is_offered(required[each].removeprefix("data.")) for each in missing
+        is_offered(required[name].removeprefix("data.")) for name in missing
     ):
         return "Add the column, or rename the one that is meant."
-    spare = [name for name in columns if name not in required]
-    meant = spare if len(spare) == len(missing) else ["COLUMN"] * len(missing)
-    said = " ".join(_format_override(required[name], other) for name, other in zip(missing, meant, strict=True))
-    return f"Say which column is meant, such as {said}, or rename it."
+    unused_columns = [name for name in columns if name not in required]
+    candidates = unused_columns if len(unused_columns) == len(missing) else ["COLUMN"] * len(missing)
+    overrides = " ".join(
+        _format_override(required[name], column) for name, column in zip(missing, candidates, strict=True)
+    )
+    return f"Say which column is meant, such as {overrides}, or rename it."
 
 
 def _format_override(option: str, value: str) -> str:
     """Returns an option as it is typed."""
     if value.isidentifier():
         return f"{option}={value}"
-    typed = f"{option}={quote_value(value)}"
-    return shlex.quote(typed) if set(typed) & set('"$`\\!') else f'"{typed}"'
+    assignment = f"{option}={quote_value(value)}"
+    return shlex.quote(assignment) if set(assignment) & set('"$`\\!') else f'"{assignment}"'
 
 
 def _offer(name: str, columns: Sequence[str]) -> str:
@@ -338,17 +342,19 @@ def _offer(name: str, columns: Sequence[str]) -> str:
 
 def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Required) -> None:
     if "" in columns:
-        what = f"column {columns.index('') + 1} of {len(columns)} has no name"
-        raise DataError(message(path, line, None, what, "Name it, or leave it out (pandas: to_csv(..., index=False))."))
+        problem = f"column {columns.index('') + 1} of {len(columns)} has no name"
+        raise DataError(
+            message(path, line, None, problem, "Name it, or leave it out (pandas: to_csv(..., index=False)).")
+        )
     repeated = [name for name, count in Counter(columns).items() if count > 1]
     if repeated:
         raise DataError(message(path, line, repeated[0], "the header names it more than once", "Rename or remove one."))
-    known = set(columns)
-    missing = [name for name in required if name not in known]
+    names = set(columns)
+    missing = [name for name in required if name not in names]
     if missing:
-        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        what = f"the header does not name it{more}"
+        remainder = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        problem = f"the header does not name it{remainder}"
         remedy = f"{_offer(missing[0], columns)} {column_remedy(missing, columns, required)}"
         if len(columns) == 1 and ";" in columns[0]:
             remedy = "The header is separated by semicolons: save the file with commas."
-        raise DataError(message(path, line, missing[0], what, remedy))
+        raise DataError(message(path, line, missing[0], problem, remedy))

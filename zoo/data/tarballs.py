@@ -14,15 +14,15 @@ from typing import IO
 from zoo.data.download import verify_published
 from zoo.errors import DataError
 
-_LARGEST = 1 << 30
+_MAX_FILE_BYTES = 1 << 30
 """Bytes of a file that is unpacked."""
 
 
 def iter_open_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yields the name and an open file for each file of an archive."""
-    with tarfile.open(archive, "r:gz") as opened:
-        for member in opened:
-            file = opened.extractfile(member) if member.isfile() else None
+    with tarfile.open(archive, "r:gz") as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.isfile() else None
             if file is not None:
                 yield member.name, file
 
@@ -42,12 +42,12 @@ def iter_contents(archive: Path, largest: int) -> Iterator[tuple[str, bytes]]:
 
 @contextmanager
 def translate_archive_errors(archive: Path) -> Iterator[None]:
-    """A context in which errors of a damaged archive, or of content that cannot be decoded, become a DataError."""
+    """Turns errors of a damaged archive, or of content that cannot be decoded, into a DataError."""
     try:
         yield
     except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        what = f"{archive}: the archive is damaged or cut short ({error})"
-        raise DataError(f"{what}. Remove it, and it will be downloaded again.") from error
+        problem = f"{archive}: the archive is damaged or cut short ({error})"
+        raise DataError(f"{problem}. Remove it, and it will be downloaded again.") from error
 
 
 def extract_folder(archive: Path, inside: str, folder: Path) -> Path:
@@ -63,29 +63,29 @@ def extract_folder(archive: Path, inside: str, folder: Path) -> Path:
     """
     if folder.is_dir():
         return folder
-    below, count = PurePosixPath(inside), 0
+    root, count = PurePosixPath(inside), 0
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as parts:
-            made = Path(parts) / "content"
-            for name, content in _iter_folder(archive, below):
-                target = made / PurePosixPath(name).relative_to(below)
+            content_folder = Path(parts) / "content"
+            for name, content in _iter_folder(archive, root):
+                target = content_folder / PurePosixPath(name).relative_to(root)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
                 count += 1
             verify_published(count > 0, archive, f"it has no folder {inside}")
-            made.rename(folder)
+            content_folder.rename(folder)
     except OSError as error:
         if not folder.is_dir():  # otherwise another process was faster
-            what = f"{folder}: {archive.name} cannot be unpacked there ({error.strerror or error})"
-            raise DataError(f"{what}. Make room, or set paths.cache to another folder.") from error
+            problem = f"{folder}: {archive.name} cannot be unpacked there ({error.strerror or error})"
+            raise DataError(f"{problem}. Make room, or set paths.cache to another folder.") from error
     return folder
 
 
 def _iter_folder(archive: Path, folder: PurePosixPath) -> Iterator[tuple[str, bytes]]:
     """Yields the name and the content of each file in a folder of an archive."""
     with translate_archive_errors(archive):
-        for name, content in iter_contents(archive, _LARGEST):
+        for name, content in iter_contents(archive, _MAX_FILE_BYTES):
             path = PurePosixPath(name)
             if path.is_relative_to(folder) and ".." not in path.parts and not path.is_absolute():
                 yield name, content

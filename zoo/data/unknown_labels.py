@@ -1,4 +1,4 @@
-"""Labels of a user's examples that a trained model does not have: kept as they are written, counted, and said."""
+"""Collects labels of the user's examples that a trained model does not have, and reports them."""
 
 from __future__ import annotations
 

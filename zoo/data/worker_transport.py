@@ -1,4 +1,4 @@
-"""How a worker process sends a batch: as bytes, with all but large tensors among them.
+"""Sends batches from worker processes as bytes, with all but large tensors among them.
 
 Torch moves a tensor to shared memory and sends its file descriptor over a connection of its own, of several messages.
 The process that sends answers each of them beside its work on the next batch, while the receiver waits.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 SMALL = 1 << 17
 """Maximum number of bytes of a tensor that is sent as bytes, which copies it."""
-_ALIGNED = 64
+_ALIGNMENT = 64
 
 
 def pack(batch: Any) -> bytes:
@@ -41,7 +41,7 @@ class _Pickler(ForkingPickler):
 
 
 def _is_plain(value: Tensor) -> bool:
-    """Whether NumPy knows the tensor, and its values in memory are in order."""
+    """Returns whether NumPy knows the tensor, and its values in memory are in order."""
     if value.layout is not torch.strided or value.device.type != "cpu" or value.requires_grad:
         return False
     is_known = not (value.is_quantized or value.is_conj() or value.is_neg() or value.dtype is torch.bfloat16)
@@ -53,8 +53,8 @@ def _tensor(content: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ten
 
     NumPy does this without releasing the interpreter to the thread that sends the worker process its next job.
     """
-    memory = np.empty(len(content) + _ALIGNED, np.uint8)
-    start = -memory.ctypes.data % _ALIGNED
+    memory = np.empty(len(content) + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
     values = memory[start : start + len(content)]
     values[:] = np.frombuffer(content, np.uint8)
     return torch.from_numpy(values.view(dtype).reshape(shape))

@@ -107,22 +107,24 @@ def greedy(
         decoder, source, begin, end, longest: See `BeamSearch.__call__`.
         constraints: Tokens that are forbidden.
     """
-    alone = BeamSearch(width=1, constraints=constraints)
-    return [each for [each] in alone(decoder, source, begin, end=end, longest=longest)]
+    beam_search = BeamSearch(width=1, constraints=constraints)
+    return [hypothesis for [hypothesis] in beam_search(decoder, source, begin, end=end, longest=longest)]
 
 
-_GROUP = 128
+_GROUP_SIZE = 128
 
 
 def _highest(x: Float[Tensor, "b w v"], count: int) -> tuple[Float[Tensor, "b w c"], Int[Tensor, "b w c"]]:
     """Computes `x.topk(count)`: of many numbers the highest are in the groups of the highest maxima."""
-    groups, rest = divmod(x.shape[2], _GROUP)
+    groups, remainder = divmod(x.shape[2], _GROUP_SIZE)
     if groups < 4 * count:
         return x.topk(count, -1)
-    parts = x[..., : groups * _GROUP].view(*x.shape[:2], groups, _GROUP)
+    parts = x[..., : groups * _GROUP_SIZE].view(*x.shape[:2], groups, _GROUP_SIZE)
     group = parts.amax(-1).topk(count, -1).indices
-    numbers = (group.unsqueeze(3) * _GROUP + torch.arange(_GROUP, device=x.device)).flatten(2)
-    last = torch.arange(x.shape[2] - rest, x.shape[2], device=x.device).expand(*x.shape[:2], rest)
-    numbers = torch.cat([numbers, last], 2)
+    numbers = (group.unsqueeze(3) * _GROUP_SIZE + torch.arange(_GROUP_SIZE, device=x.device)).flatten(2)
+    remaining_numbers = torch.arange(x.shape[2] - remainder, x.shape[2], device=x.device).expand(
+        *x.shape[:2], remainder
+    )
+    numbers = torch.cat([numbers, remaining_numbers], 2)
     highest, place = x.gather(2, numbers).topk(count, -1)
     return highest, numbers.gather(2, place)

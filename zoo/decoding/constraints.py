@@ -37,8 +37,8 @@ class Constraints:
         """
         never = [*self.never, *([end] if history.shape[2] < self.shortest else [])]
         if never:
-            at = torch.tensor(never, device=logits.device)
-            logits = logits.index_fill(2, at, -torch.inf)
+            indices = torch.tensor(never, device=logits.device)
+            logits = logits.index_fill(2, indices, -torch.inf)
         if self.unrepeated is not None and history.shape[2] >= self.unrepeated:
             logits = logits.masked_fill(_mask_repetitions(history, self.unrepeated, logits.shape[2]), -torch.inf)
         return logits
@@ -50,7 +50,7 @@ ANYTHING = Constraints()
 def _mask_repetitions(history: Int[Tensor, "b w t"], count: int, vocabulary: int) -> Bool[Tensor, "b w v"]:
     """Returns a mask of the tokens that would complete a run of `count` tokens which the history has already."""
     runs = history.unfold(2, count, 1)
-    begun = history[..., history.shape[2] - count + 1 :].unsqueeze(2)
-    same = (runs[..., :-1] == begun).all(-1)
-    found = torch.zeros(*history.shape[:2], vocabulary, dtype=torch.long, device=history.device)
-    return found.scatter_add(2, runs[..., -1], same.long()) > 0
+    suffix = history[..., history.shape[2] - count + 1 :].unsqueeze(2)
+    same = (runs[..., :-1] == suffix).all(-1)
+    counts = torch.zeros(*history.shape[:2], vocabulary, dtype=torch.long, device=history.device)
+    return counts.scatter_add(2, runs[..., -1], same.long()) > 0

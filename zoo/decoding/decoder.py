@@ -51,10 +51,10 @@ class Decoder(Protocol[Source, State]):
         ...
 
 
-def to_scores(decoder: Any, found: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
+def to_scores(decoder: Any, output: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
     """Returns the scores of next tokens, of what `step` has returned: log-probabilities, if these are logits."""
-    found = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
-    return found if getattr(decoder, "is_scored", False) else found.log_softmax(-1)
+    output = output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+    return output if getattr(decoder, "is_scored", False) else output.log_softmax(-1)
 
 
 def get_coverage(decoder: Any, state: Any) -> Float[Tensor, "b w k"]:

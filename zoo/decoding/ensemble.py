@@ -24,14 +24,14 @@ def mean_probability(log_probabilities: Float[Tensor, "m b w v"]) -> Float[Tenso
 
 
 def mean_log_probability(log_probabilities: Float[Tensor, "m b w v"]) -> Float[Tensor, "b w v"]:
-    """Returns the mean of the members' log-probabilities, normalised: their geometric mean."""
+    """Returns the mean of the members' log-probabilities, normalized: their geometric mean."""
     return log_probabilities.mean(0).log_softmax(-1)
 
 
 @validate_ranges
 @dataclass(frozen=True)
 class WeightedSum:
-    """sum_m w_m log p_m, not normalised, so that a text has the same sum of its members' scores (log-linear model).
+    """sum_m w_m log p_m, not normalized, so that a text has the same sum of its members' scores (log-linear model).
 
     Args:
         weights: w_m of each member, above 0.
@@ -41,8 +41,8 @@ class WeightedSum:
     is_scored: ClassVar[bool] = True
 
     def __call__(self, log_probabilities: Float[Tensor, "m b w v"]) -> Float[Tensor, "b w v"]:
-        found: Tensor = torch.tensordot(log_probabilities.new_tensor(self.weights), log_probabilities, 1)
-        return found
+        weighted: Tensor = torch.tensordot(log_probabilities.new_tensor(self.weights), log_probabilities, 1)
+        return weighted
 
 
 class Ensemble:
@@ -66,34 +66,38 @@ class Ensemble:
     def step(
         self, tokens: Int[Tensor, "b w"], state: tuple[Any, ...]
     ) -> tuple[Float[Tensor, "b w v"], tuple[Any, ...]]:
-        steps = [member.step(tokens, own) for member, own in zip(self.members, state, strict=True)]
+        steps = [member.step(tokens, member_state) for member, member_state in zip(self.members, state, strict=True)]
         sizes = {logits.shape[-1] for logits, _ in steps}
         if len(sizes) > 1:
             raise ValueError(f"the members of an ensemble share a vocabulary; theirs have {sorted(sizes)} tokens")
         scores = [to_scores(member, logits) for member, (logits, _) in zip(self.members, steps, strict=True)]
-        widest = reduce(torch.promote_types, (each.dtype for each in scores))
-        log_probabilities = torch.stack([each.to(widest) for each in scores])
-        return self.combine(log_probabilities), tuple(after for _, after in steps)
+        dtype = reduce(torch.promote_types, (score.dtype for score in scores))
+        log_probabilities = torch.stack([score.to(dtype) for score in scores])
+        return self.combine(log_probabilities), tuple(new_state for _, new_state in steps)
 
     def reorder(self, state: tuple[Any, ...], beams: Int[Tensor, "b w2"]) -> tuple[Any, ...]:
-        return tuple(member.reorder(own, beams) for member, own in zip(self.members, state, strict=True))
+        return tuple(
+            member.reorder(member_state, beams) for member, member_state in zip(self.members, state, strict=True)
+        )
 
     def select(self, state: tuple[Any, ...], sentences: Int[Tensor, " s"]) -> tuple[Any, ...]:
-        return tuple(member.select(own, sentences) for member, own in zip(self.members, state, strict=True))
+        return tuple(
+            member.select(member_state, sentences) for member, member_state in zip(self.members, state, strict=True)
+        )
 
     def may_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
         """Returns True where all members let a text end."""
-        masks = [may_end(member, own) for member, own in zip(self.members, state, strict=True)]
+        masks = [may_end(member, member_state) for member, member_state in zip(self.members, state, strict=True)]
         return _reduce_masks(torch.logical_and, masks)
 
     def must_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
         """Returns True where a member lets a text not go on."""
-        masks = [must_end(member, own) for member, own in zip(self.members, state, strict=True)]
+        masks = [must_end(member, member_state) for member, member_state in zip(self.members, state, strict=True)]
         return _reduce_masks(torch.logical_or, masks)
 
     def coverage(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
         """Returns the mean of the members' coverage."""
-        weights = [get_coverage(member, own) for member, own in zip(self.members, state, strict=True)]
+        weights = [get_coverage(member, member_state) for member, member_state in zip(self.members, state, strict=True)]
         return torch.stack(weights).mean(0)
 
 
@@ -101,5 +105,5 @@ def _reduce_masks(
     function: Callable[[Tensor, Tensor], Tensor], masks: Sequence[Bool[Tensor, "b w"] | None]
 ) -> Bool[Tensor, "b w"] | None:
     """Combines the masks of those members that have one."""
-    there = [mask for mask in masks if mask is not None]
-    return reduce(function, there) if there else None
+    present = [mask for mask in masks if mask is not None]
+    return reduce(function, present) if present else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.types import NonNegativeFloat, validate_ranges
 
-_LEAST_COVERED = 1e-12
+_MIN_COVERAGE = 1e-12
 
 
 class LengthRule(Protocol):
@@ -24,7 +24,7 @@ class LengthRule(Protocol):
 
 @dataclass(frozen=True)
 class NoLength:
-    """Divides by 1: hypotheses are ranked by their probability, which favours short ones."""
+    """Divides by 1: hypotheses are ranked by their probability, which favors short ones."""
 
     def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return length.new_ones(length.shape)
@@ -70,14 +70,14 @@ class Ranking:
     coverage: NonNegativeFloat = 0.0
 
     def score(
-        self, log_probability: Float[Tensor, " n"], length: int, covered: Float[Tensor, "n k"] | None
+        self, log_probability: Float[Tensor, " n"], length: int, coverage: Float[Tensor, "n k"] | None
     ) -> Float[Tensor, " n"]:
-        """Returns the scores of hypotheses of one length; only a coverage penalty needs `covered`."""
+        """Returns the scores of hypotheses of one length; only a coverage penalty needs `coverage`."""
         score = log_probability / self.length(log_probability.new_tensor(float(length)))
         if self.coverage == 0.0:
             return score
-        assert covered is not None
-        return score + self.coverage * covered.to(score).clamp(_LEAST_COVERED, 1.0).log().sum(-1)
+        assert coverage is not None
+        return score + self.coverage * coverage.to(score).clamp(_MIN_COVERAGE, 1.0).log().sum(-1)
 
     def upper_bound(self, log_probability: Float[Tensor, " n"], longest: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Returns the highest score that a hypothesis can reach with further tokens.

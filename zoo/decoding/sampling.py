@@ -1,4 +1,4 @@
-"""Texts drawn at random from the distribution of a decoder."""
+"""Samples texts from the distribution of a decoder."""
 
 from __future__ import annotations
 
@@ -66,11 +66,13 @@ class Sampling:
         ]
 
         def choose(total: Tensor, following: Tensor, sentences: Tensor) -> Candidates:
-            numbers = [torch.rand((), dtype=torch.float64, generator=generators[each]) for each in sentences.tolist()]
+            numbers = [
+                torch.rand((), dtype=torch.float64, generator=generators[sentence]) for sentence in sentences.tolist()
+            ]
             token = self._draw(following[:, 0], torch.stack(numbers).to(following.device)).unsqueeze(1)
             return Candidates(total + following[:, 0].gather(1, token), torch.zeros_like(token), token)
 
-        found = search(
+        results = search(
             decoder,
             decoder.select(decoder.start(source), copies),
             begin[copies],
@@ -82,8 +84,8 @@ class Sampling:
             ranking=BY_PROBABILITY,
             constraints=self.constraints,
         )
-        drawn = [each for [each] in found]
-        return [drawn[first : first + self.draws] for first in range(0, len(drawn), self.draws)]
+        hypotheses = [hypothesis for [hypothesis] in results]
+        return [hypotheses[start : start + self.draws] for start in range(0, len(hypotheses), self.draws)]
 
     def _draw(self, following: Float[Tensor, "b v"], numbers: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
         """Returns the first token at which the cumulative probability exceeds each of the numbers.
@@ -92,17 +94,17 @@ class Sampling:
         """
         probabilities = (following.double() / self.temperature).softmax(-1).nan_to_num()
         if self.top_k is not None and self.top_k < probabilities.shape[1]:
-            least = probabilities.topk(self.top_k, -1).values[:, -1:]
-            probabilities = probabilities.where(probabilities >= least, 0.0)
+            threshold = probabilities.topk(self.top_k, -1).values[:, -1:]
+            probabilities = probabilities.where(probabilities >= threshold, 0.0)
         if self.top_p < 1.0:
             ordered = probabilities.sort(-1, descending=True).values
-            before = ordered.cumsum(-1) - ordered
-            enough = before < self.top_p * ordered.sum(-1, keepdim=True)
-            least = ordered.gather(1, enough.sum(-1, keepdim=True).clamp(min=1) - 1)
-            probabilities = probabilities.where(probabilities >= least, 0.0)
+            preceding = ordered.cumsum(-1) - ordered
+            is_kept = preceding < self.top_p * ordered.sum(-1, keepdim=True)
+            threshold = ordered.gather(1, is_kept.sum(-1, keepdim=True).clamp(min=1) - 1)
+            probabilities = probabilities.where(probabilities >= threshold, 0.0)
         cumulative = probabilities.cumsum(-1)
-        found = torch.searchsorted(cumulative, numbers.unsqueeze(1) * cumulative[:, -1:], right=True)
-        return found.squeeze(1).clamp(max=following.shape[1] - 1)
+        token = torch.searchsorted(cumulative, numbers.unsqueeze(1) * cumulative[:, -1:], right=True)
+        return token.squeeze(1).clamp(max=following.shape[1] - 1)
 
 
 def _mix_seed(seed: int, draw: int) -> int:

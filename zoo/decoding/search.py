@@ -61,7 +61,7 @@ def search(
     limits = torch.as_tensor(longest, device=begin.device).expand(len(begin))
     if len(limits) and int(limits.min()) < 1:
         raise ValueError(f"longest must be 1 or more, got {int(limits.min())}")
-    found = FinishedHypotheses(len(begin), best, ranking, decoder)
+    finished = FinishedHypotheses(len(begin), best, ranking, decoder)
     sentences = torch.arange(len(begin), device=begin.device)
     numbers, places = torch.arange(width, device=begin.device), torch.full_like(begin.unsqueeze(1), width)
     tokens, history = begin.unsqueeze(1), begin.new_empty(len(begin), 1, 0)
@@ -69,41 +69,44 @@ def search(
     length = 0
     while len(sentences):
         length += 1
-        logits, after = decoder.step(tokens, state)
-        following = next_scores(decoder, logits, after, end)
-        chosen = choose(total, constraints.apply(following, history, end), sentences)
-        if chosen.log_probability.isnan().any():
+        logits, new_state = decoder.step(tokens, state)
+        following = next_scores(decoder, logits, new_state, end)
+        candidates = choose(total, constraints.apply(following, history, end), sentences)
+        if candidates.log_probability.isnan().any():
             raise ValueError(f"the decoder's logits have no probabilities at step {length}: they are NaN or infinite")
         # a hypothesis that ends keeps its place in the beam; the others go on
-        exists = (numbers[: chosen.token.shape[1]] < places) & (chosen.log_probability > -torch.inf)
-        is_end = chosen.token == end
+        exists = (numbers[: candidates.token.shape[1]] < places) & (candidates.log_probability > -torch.inf)
+        is_end = candidates.token == end
         ends, lives = exists & is_end, exists & ~is_end
         places = places - ends.sum(1, keepdim=True)
-        found.add(chosen, ends, history, sentences, after, length, ended=True)
+        finished.add(candidates, ends, history, sentences, new_state, length, ended=True)
         is_last, is_stuck = limits == length, ~lives.any(1)
         done = is_last | is_stuck
-        if found.has_best:
+        if finished.has_best:
             # the best that a sentence can still reach
-            reach = chosen.log_probability.masked_fill(~lives, -torch.inf).amax(1)
-            done = done | (ranking.upper_bound(reach, limits) <= found.lowest_score(sentences))
+            reach = candidates.log_probability.masked_fill(~lives, -torch.inf).amax(1)
+            done = done | (ranking.upper_bound(reach, limits) <= finished.lowest_score(sentences))
         if done.any():
-            nothing = found.is_empty(sentences)
-            found.add(chosen, lives & (is_last & nothing).unsqueeze(1), history, sentences, after, length, ended=False)
-            stuck = (total > -torch.inf) & (is_stuck & nothing).unsqueeze(1)
-            before = Candidates(total, _numbers(total), tokens)
-            found.add(before, stuck, history[..., :-1], sentences, state, length - 1, ended=False)
-            left = (~done).nonzero().squeeze(1)
-            chosen = Candidates(*(each[left] for each in chosen))
-            sentences, places, limits, lives, history = (x[left] for x in (sentences, places, limits, lives, history))
-            if len(left):
-                after = decoder.select(after, left)
+            is_empty = finished.is_empty(sentences)
+            unfinished = lives & (is_last & is_empty).unsqueeze(1)
+            finished.add(candidates, unfinished, history, sentences, new_state, length, ended=False)
+            stuck = (total > -torch.inf) & (is_stuck & is_empty).unsqueeze(1)
+            stuck_candidates = Candidates(total, _numbers(total), tokens)
+            finished.add(stuck_candidates, stuck, history[..., :-1], sentences, state, length - 1, ended=False)
+            remaining = (~done).nonzero().squeeze(1)
+            candidates = Candidates(*(field[remaining] for field in candidates))
+            sentences, places, limits, lives, history = (
+                x[remaining] for x in (sentences, places, limits, lives, history)
+            )
+            if len(remaining):
+                new_state = decoder.select(new_state, remaining)
         if len(sentences):
-            chosen, is_same = _keep_alive(chosen, lives, total.shape[1])
-            state = after if is_same else decoder.reorder(after, chosen.origin)
-            total, tokens = chosen.log_probability, chosen.token
-            history = history if is_same else select_beams(history, chosen.origin)
+            candidates, is_same = _keep_alive(candidates, lives, total.shape[1])
+            state = new_state if is_same else decoder.reorder(new_state, candidates.origin)
+            total, tokens = candidates.log_probability, candidates.token
+            history = history if is_same else select_beams(history, candidates.origin)
             history = torch.cat([history, tokens.unsqueeze(2)], 2)
-    return [found.best_hypotheses(number) for number in range(len(begin))]
+    return [finished.best_hypotheses(number) for number in range(len(begin))]
 
 
 class FinishedHypotheses:
@@ -119,7 +122,7 @@ class FinishedHypotheses:
     def add(
         self,
         candidates: Candidates,
-        which: Bool[Tensor, "b c"],
+        mask: Bool[Tensor, "b c"],
         history: Int[Tensor, "b w t"],
         sentences: Int[Tensor, " b"],
         state: Any,
@@ -131,14 +134,14 @@ class FinishedHypotheses:
 
         Args:
             candidates: Candidates of each sentence.
-            which: Mask of the candidates to add.
+            mask: Mask of the candidates to add.
             history: Tokens of the hypotheses that candidates extend.
             sentences: Index of each row's sentence.
             state: State of the decoder after the step that made the candidates; its hypotheses are those of `history`.
             length: Number of tokens of a candidate.
             ended: True if the last token of the candidates is the end.
         """
-        rows, columns = which.nonzero(as_tuple=True)
+        rows, columns = mask.nonzero(as_tuple=True)
         if not len(rows):
             return
         origin, log_probability = candidates.origin[rows, columns], candidates.log_probability[rows, columns]
@@ -147,15 +150,15 @@ class FinishedHypotheses:
         tokens = history[rows, origin]
         if not ended and length:
             tokens = torch.cat([tokens, candidates.token[rows, columns].unsqueeze(1)], 1)
-        each = zip(sentences[rows].tolist(), tokens.tolist(), scores.tolist(), log_probability.tolist(), strict=True)
-        for sentence, text, score, log_p in each:
+        entries = zip(sentences[rows].tolist(), tokens.tolist(), scores.tolist(), log_probability.tolist(), strict=True)
+        for sentence, text, score, log_p in entries:
             self.hypotheses[sentence].append(Hypothesis(tuple(text), score, log_p, ended))
             if len(self.hypotheses[sentence]) >= self.best:
                 self._least[sentence], self.has_best = self.best_hypotheses(sentence)[-1].score, True
 
     def best_hypotheses(self, sentence: int) -> list[Hypothesis]:
         """Returns the best hypotheses of a sentence, best first; if scores are equal, in the order they were found."""
-        return sorted(self.hypotheses[sentence], key=lambda each: -each.score)[: self.best]
+        return sorted(self.hypotheses[sentence], key=lambda hypothesis: -hypothesis.score)[: self.best]
 
     def lowest_score(self, sentences: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Returns the lowest score among the `best` of each sentence; minus infinity if it has fewer."""
@@ -168,7 +171,7 @@ class FinishedHypotheses:
         return torch.tensor(empty, dtype=torch.bool, device=sentences.device)
 
 
-def _keep_alive(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -> tuple[Candidates, bool]:
+def _keep_alive(candidates: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -> tuple[Candidates, bool]:
     """Keeps the candidates that go on, in as many columns as the sentence with the most of them needs.
 
     Returns:
@@ -177,11 +180,11 @@ def _keep_alive(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int)
     if not lives.all():
         order = (~lives).to(torch.uint8).argsort(stable=True, dim=1)[:, : int(lives.sum(1).max())]
         lives = lives.gather(1, order)
-        log_probability, origin, token = (each.gather(1, order) for each in chosen)
-        chosen = Candidates(log_probability.masked_fill(~lives, -torch.inf), torch.where(lives, origin, 0), token)
-    origin = chosen.origin
+        log_probability, origin, token = (field.gather(1, order) for field in candidates)
+        candidates = Candidates(log_probability.masked_fill(~lives, -torch.inf), torch.where(lives, origin, 0), token)
+    origin = candidates.origin
     is_same = origin.shape[1] == hypotheses and (hypotheses == 1 or bool((origin == _numbers(origin)).all()))
-    return chosen, is_same
+    return candidates, is_same
 
 
 def _numbers(x: Tensor) -> Int[Tensor, "b w"]:

@@ -1,4 +1,4 @@
-"""The forced pass: a decoder reads given texts, which yields their probabilities and maps of its attention."""
+"""Teacher forcing: a decoder reads given texts, which yields their probabilities and maps of its attention."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def force_decode(
         raise ValueError(f"there are {len(begin)} sentences and {len(targets)} targets: give one for each sentence")
     longest = max(map(len, targets), default=0)
     # after its last token a sentence reads its first one again; these steps are computed but not used
-    rows = [[*each, *[-1] * (longest - len(each))] for each in targets]
+    rows = [[*target, *[-1] * (longest - len(target))] for target in targets]
     tokens = torch.tensor(rows, dtype=torch.long, device=begin.device).view(len(begin), longest)
     is_real = tokens >= 0
-    read = torch.cat([begin.unsqueeze(1), tokens[:, :-1]], 1)[:, :longest]
-    read = torch.where(read >= 0, read, begin.unsqueeze(1))
+    inputs = torch.cat([begin.unsqueeze(1), tokens[:, :-1]], 1)[:, :longest]
+    inputs = torch.where(inputs >= 0, inputs, begin.unsqueeze(1))
     if not longest:
         return torch.zeros(tokens.shape, device=begin.device)
-    scores = to_scores(decoder, _logits(decoder, source, read))
+    scores = to_scores(decoder, _logits(decoder, source, inputs))
     log_probability = scores.gather(2, tokens.clamp(min=0).unsqueeze(2)).squeeze(2)
     return log_probability.where(is_real, log_probability.new_zeros(()))
 
 
-def _logits(decoder: Decoder[Any, Any], source: Any, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n v"]:
+def _logits(decoder: Decoder[Any, Any], source: Any, inputs: Int[Tensor, "b n"]) -> Float[Tensor, "b n v"]:
     whole = getattr(decoder, "whole", None)
     if whole is not None:
-        return whole(source, read)  # type: ignore[no-any-return]
+        return whole(source, inputs)  # type: ignore[no-any-return]
     state, steps = decoder.start(source), []
-    for number in range(read.shape[1]):
-        logits, state = decoder.step(read[:, number : number + 1], state)
+    for number in range(inputs.shape[1]):
+        logits, state = decoder.step(inputs[:, number : number + 1], state)
         steps.append(logits)
     return torch.cat(steps, 1)

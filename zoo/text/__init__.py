@@ -1,4 +1,4 @@
-"""Tokenisers, vocabularies, sentences, word vectors and corpus scores, for all domains with text. No torch."""
+"""Tokenizers, vocabularies, sentences, word vectors and corpus scores, for all domains with text. No torch."""
 
 from zoo.lazy_exports import exports
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _BYTES = 256
-_LARGEST = 1 << 20
-_SAME = (*range(33, 127), *range(161, 173), *range(174, 256))
-_LETTERS = {chr(byte): byte for byte in _SAME} | {
-    chr(_BYTES + number): byte for number, byte in enumerate(sorted({*range(_BYTES)}.difference(_SAME)))
+_MAX_PIECES = 1 << 20
+_PRINTABLE = (*range(33, 127), *range(161, 173), *range(174, 256))
+_LETTERS = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(_BYTES + number): byte for number, byte in enumerate(sorted({*range(_BYTES)}.difference(_PRINTABLE)))
 }
 """The byte for which each letter of a piece stands."""
 _SPACES = regex.compile(r"\s*")
@@ -49,9 +49,10 @@ class Subwords:
     """
 
     def __init__(self, *, size: int = 8000, min_count: int = 2, lower: bool = False) -> None:
-        if not _BYTES < size <= _LARGEST or min_count < 1:
+        if not _BYTES < size <= _MAX_PIECES or min_count < 1:
             raise ConfigError(
-                f"size={size} and min_count={min_count} of subwords: write {_BYTES + 1} to {_LARGEST:,} and at least 1"
+                f"size={size} and min_count={min_count} of subwords: write {_BYTES + 1} to {_MAX_PIECES:,} and at "
+                "least 1"
             )
         self.size = size
         self.min_count = min_count
@@ -59,34 +60,34 @@ class Subwords:
         self.pieces: tuple[str, ...] = ()
         """All pieces, for the vocabulary; empty before `fit`."""
         self._merges: list[str] = []
-        self._tokeniser: Tokenizer | None = None
+        self._tokenizer: Tokenizer | None = None
 
     def fit(self, texts: Iterable[str]) -> Self:
         """Learns pieces from texts, whose order does not matter."""
         from tokenizers.trainers import BpeTrainer
 
-        made = _tokeniser(self.lower, [], [])
+        tokenizer = _make_tokenizer(self.lower, [], [])
         trainer = BpeTrainer(
             vocab_size=self.size, min_frequency=self.min_count, initial_alphabet=_alphabet(), show_progress=False
         )
-        made.train_from_iterator(_prepend_spaces(texts), trainer)
-        model = json.loads(made.to_str())["model"]
+        tokenizer.train_from_iterator(_prepend_spaces(texts), trainer)
+        model = json.loads(tokenizer.to_str())["model"]
         pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
-        learned = type(self)(size=self.size, min_count=self.min_count, lower=self.lower)
-        learned._set(pieces, [" ".join(each) for each in model["merges"]])
-        return learned
+        subwords = type(self)(size=self.size, min_count=self.min_count, lower=self.lower)
+        subwords._set(pieces, [" ".join(pair) for pair in model["merges"]])
+        return subwords
 
     def encode(self, text: str) -> Tokens:
-        if self._tokeniser is None:
+        if self._tokenizer is None:
             raise RuntimeError("these subwords have learned nothing yet: call fit first")
         try:
-            found = self._tokeniser.encode(f" {text}", add_special_tokens=False)
+            encoding = self._tokenizer.encode(f" {text}", add_special_tokens=False)
         except TypeError as error:  # the library's error for text that cannot be encoded as UTF-8
             raise DataError("the text has half of a surrogate pair, which is not a character") from error
-        spans = [_strip_span(text, start - 1, end - 1) for start, end in found.offsets]
-        filled = [word for word, (start, end) in zip(found.word_ids, spans, strict=True) if start < end]
+        spans = [_strip_span(text, start - 1, end - 1) for start, end in encoding.offsets]
+        filled = [word for word, (start, end) in zip(encoding.word_ids, spans, strict=True) if start < end]
         numbers = {word: number for number, word in enumerate(dict.fromkeys(filled))}
-        return Tokens(found.tokens, spans, [numbers.get(word, NO_WORD) for word in found.word_ids])
+        return Tokens(encoding.tokens, spans, [numbers.get(word, NO_WORD) for word in encoding.word_ids])
 
     def decode(self, names: Sequence[str]) -> str:
         from tokenizers.decoders import ByteLevel
@@ -100,7 +101,7 @@ class Subwords:
         character = [number for number, size in enumerate(sizes) for _ in range(size)]
         ends = accumulate(map(len, pieces), initial=0)
         spans = ((character[start], character[end - 1] + 1) for start, end in pairwise(ends))
-        return word_ids((each.span() for each in _SPACED_WORD.finditer(text)), spans, len(text))
+        return word_ids((match.span() for match in _SPACED_WORD.finditer(text)), spans, len(text))
 
     def state(self) -> dict[str, Any]:
         return {"kind": "subwords", "lower": self.lower, "pieces": list(self.pieces), "merges": list(self._merges)}
@@ -109,30 +110,30 @@ class Subwords:
     def from_state(cls, state: dict[str, Any]) -> Self:
         pieces, merges = state.get("pieces", []), state.get("merges", [])
         _check(pieces, merges)
-        made = cls(size=max(len(pieces), _BYTES + 1), lower=state["lower"])
-        made._set(pieces, merges)
-        return made
+        subwords = cls(size=max(len(pieces), _BYTES + 1), lower=state["lower"])
+        subwords._set(pieces, merges)
+        return subwords
 
     def _set(self, pieces: Sequence[str], merges: list[str]) -> None:
         self.pieces, self._merges = tuple(pieces), merges
-        self._tokeniser = _tokeniser(self.lower, self.pieces, merges)
+        self._tokenizer = _make_tokenizer(self.lower, self.pieces, merges)
 
 
-def _tokeniser(lower: bool, pieces: Sequence[str], merges: Sequence[str]) -> Tokenizer:
+def _make_tokenizer(lower: bool, pieces: Sequence[str], merges: Sequence[str]) -> Tokenizer:
     # the library's threads would deadlock in forked workers, and are of no use for one text at a time
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
     from tokenizers.models import BPE
 
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    made = Tokenizer(BPE(vocab=numbers, merges=[_halves(each) for each in merges]))
+    tokenizer = Tokenizer(BPE(vocab=numbers, merges=[_halves(merge) for merge in merges]))
     parts = pre_tokenizers.Split(Regex(_PARTS), behavior="isolated")
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [parts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     if lower:
-        made.normalizer = normalizers.Lowercase()
-    return made
+        tokenizer.normalizer = normalizers.Lowercase()
+    return tokenizer
 
 
 def _alphabet() -> list[str]:
@@ -147,26 +148,26 @@ def _prepend_spaces(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _strip_span(text: str, start: int, end: int) -> Span:
-    found = _SPACES.match(text, max(start, 0), end)
-    assert found is not None
-    return found.end(), max(found.end(), end)
+    match = _SPACES.match(text, max(start, 0), end)
+    assert match is not None
+    return match.end(), max(match.end(), end)
 
 
 def _halves(merge: str) -> tuple[str, str]:
-    first, _, second = merge.partition(" ")
-    return first, second
+    left, _, right = merge.partition(" ")
+    return left, right
 
 
 def _check(pieces: Sequence[str], merges: Sequence[str]) -> None:
     """Refuses pieces and merges that training cannot produce, because they could lose characters."""
     known, letters = set(pieces), set(_alphabet())
-    for holds, what in (
-        (_BYTES <= len(pieces) <= _LARGEST, f"{len(pieces):,} pieces, not {_BYTES} to {_LARGEST:,}"),
+    for is_valid, problem in (
+        (_BYTES <= len(pieces) <= _MAX_PIECES, f"{len(pieces):,} pieces, not {_BYTES} to {_MAX_PIECES:,}"),
         (len(known) == len(pieces), "a piece twice"),
         (letters <= known, "no piece for some bytes"),
         (letters.issuperset("".join(pieces)), "a piece of letters that stand for no bytes"),
         (len(merges) <= len(pieces), "more merges than pieces"),
-        (all(known.issuperset((*_halves(each), each.replace(" ", ""))) for each in merges), "a merge of no pieces"),
+        (all(known.issuperset((*_halves(merge), merge.replace(" ", ""))) for merge in merges), "a merge of no pieces"),
     ):
-        if not holds:
-            raise CheckpointError(f"the checkpoint is damaged: its tokeniser has {what}")
+        if not is_valid:
+            raise CheckpointError(f"the checkpoint is damaged: its tokeniser has {problem}")

@@ -12,7 +12,7 @@ from scipy import sparse
 
 CORPUS_VERSION = 1
 """It changes when the same texts get other vectors, so that vectors that were kept are not used."""
-_PART = 1 << 20
+_MIN_WORDS = 1 << 20
 """Minimum number of words whose co-occurrences are counted at once."""
 _SMOOTHING = 0.75
 """Exponent of the counts of context words (Levy, Goldberg & Dagan 2015, section 3)."""
@@ -44,21 +44,23 @@ def corpus_vectors(
     left, weights, _ = randomized_svd(_positive_pmi(counts), dim, n_iter=4, random_state=seed)
     vectors = left * np.sqrt(weights)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: np.ndarray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0).astype(np.float32)
-    return found
+    unit_vectors: np.ndarray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0).astype(
+        np.float32
+    )
+    return unit_vectors
 
 
 def _parts(texts: Iterable[Sequence[int]]) -> Iterator[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]]:
     """Yields the words of some texts, and the index of each word's text."""
-    kept: list[Sequence[int]] = []
+    batch: list[Sequence[int]] = []
     size = 0
     for text in texts:
-        kept.append(text)
+        batch.append(text)
         size += len(text)
-        if size >= _PART:
-            yield _concatenate(kept)
-            kept, size = [], 0
-    yield _concatenate(kept)
+        if size >= _MIN_WORDS:
+            yield _concatenate(batch)
+            batch, size = [], 0
+    yield _concatenate(batch)
 
 
 def _concatenate(texts: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
@@ -69,20 +71,20 @@ def _concatenate(texts: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " n"],
 
 def _count_cooccurrences(words: Int[np.ndarray, " n"], texts: Int[np.ndarray, " n"], size: int, window: int) -> Any:
     """Counts the weighted co-occurrences of each pair of words in a text, in either order."""
-    found = sparse.csr_matrix((size, size), dtype=np.float32)
+    counts = sparse.csr_matrix((size, size), dtype=np.float32)
     for distance in range(1, min(window, len(words) - 1) + 1):
         same = texts[:-distance] == texts[distance:]
         places = words[:-distance][same], words[distance:][same]
         near = np.full(int(same.sum()), (window - distance + 1) / window, dtype=np.float32)
-        found = found + sparse.coo_matrix((near, places), shape=(size, size)).tocsr()
-    return found + found.T
+        counts = counts + sparse.coo_matrix((near, places), shape=(size, size)).tocsr()
+    return counts + counts.T
 
 
 def _positive_pmi(counts: Any) -> Any:
     """Computes max(0, log p(word, context) / (p(word) p(context))) for each pair that occurs."""
-    of_words = np.asarray(counts.sum(1)).ravel()
-    of_contexts = of_words**_SMOOTHING
-    of_contexts = of_contexts / max(of_contexts.sum(), 1.0)
-    found = counts.tocoo()
-    information = np.log(found.data / (of_words[found.row] * of_contexts[found.col]))
-    return sparse.csr_matrix((np.maximum(information, 0.0).astype(np.float32), (found.row, found.col)), found.shape)
+    word_counts = np.asarray(counts.sum(1)).ravel()
+    context_weights = word_counts**_SMOOTHING
+    context_weights = context_weights / max(context_weights.sum(), 1.0)
+    pairs = counts.tocoo()
+    information = np.log(pairs.data / (word_counts[pairs.row] * context_weights[pairs.col]))
+    return sparse.csr_matrix((np.maximum(information, 0.0).astype(np.float32), (pairs.row, pairs.col)), pairs.shape)

@@ -37,13 +37,13 @@ class PlainText:
             return place, place
         return self._place(start)[0], self._place(end - 1)[1]
 
-    def _place(self, at: int) -> Span:
-        part = bisect_right(self.starts, at) - 1
+    def _place(self, position: int) -> Span:
+        part = bisect_right(self.starts, position) - 1
         start, end = self.origins[part]
         length = (self.starts[part + 1] if part + 1 < len(self.starts) else len(self.text)) - self.starts[part]
         if end - start != length:
             return start, end
-        return start + at - self.starts[part], start + at - self.starts[part] + 1
+        return start + position - self.starts[part], start + position - self.starts[part] + 1
 
 
 def remove_markup(text: str) -> PlainText:
@@ -52,27 +52,27 @@ def remove_markup(text: str) -> PlainText:
     Only names of HTML tags count as tags: `a < b`, `<3` and `<unk>` are text.
     """
     parts: list[str] = []
-    starts, origins, at, length = [], [], 0, 0
-    for found in _MARKUP.finditer(text):
-        start, end = found.span()
-        entity = found["entity"]
-        said = unescape(entity) if entity else "\n" if found["breaks"] else ""
-        if entity and (said == entity or not _is_text(said)):
+    starts, origins, position, length = [], [], 0, 0
+    for match in _MARKUP.finditer(text):
+        start, end = match.span()
+        entity = match["entity"]
+        replacement = unescape(entity) if entity else "\n" if match["breaks"] else ""
+        if entity and (replacement == entity or not _is_text(replacement)):
             continue
-        for part, origin in ((text[at:start], (at, start)), (said, (start, end))):
+        for part, origin in ((text[position:start], (position, start)), (replacement, (start, end))):
             if part:
                 parts.append(part)
                 starts.append(length)
                 origins.append(origin)
                 length += len(part)
-        at = end
-    if at < len(text) or not starts:
-        parts.append(text[at:])
+        position = end
+    if position < len(text) or not starts:
+        parts.append(text[position:])
         starts.append(length)
-        origins.append((at, len(text)))
+        origins.append((position, len(text)))
     return PlainText("".join(parts), starts, origins)
 
 
-def _is_text(said: str) -> bool:
+def _is_text(characters: str) -> bool:
     """Returns True if the characters of an entity are neither NUL nor single surrogates."""
-    return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in said)
+    return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in characters)

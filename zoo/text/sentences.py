@@ -20,15 +20,15 @@ def sentence_spans(text: str, language: str = "en") -> list[Span]:
     from sentencex import get_sentence_boundaries
 
     plain = remove_markup(text)
-    found = []
+    spans = []
     try:
         boundaries = get_sentence_boundaries(language, plain.text)
     except UnicodeEncodeError as error:
         raise DataError("the text has half of a surrogate pair, which is not a character") from error
-    for each in boundaries:
-        sentence = each["text"]
-        start = each["start_index"] + len(sentence) - len(sentence.lstrip())
-        end = each["start_index"] + len(sentence.rstrip())
+    for boundary in boundaries:
+        sentence = boundary["text"]
+        start = boundary["start_index"] + len(sentence) - len(sentence.lstrip())
+        end = boundary["start_index"] + len(sentence.rstrip())
         if start < end:
-            found.append(plain.origin(start, end))
-    return found
+            spans.append(plain.origin(start, end))
+    return spans

@@ -1,4 +1,4 @@
-"""Makes tokenisers by the name of their kind, and restores those of checkpoints."""
+"""Makes tokenizers by the name of their kind, and restores those of checkpoints."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ TOKENISER = {
     "pieces?": [_PIECE],
     "merges?": [_MERGE],
 }
-"""The form of a tokeniser's state."""
+"""The form of a tokenizer's state."""
 
 
-def check_state(state: Any, form: Any, what: str) -> None:
+def check_state(state: Any, form: Any, name: str) -> None:
     """Refuses a state that does not have its form.
 
     Raises:
         CheckpointError: The state differs from the form. The message names the first difference.
     """
     try:
-        validate(state, form, what)
+        validate(state, form, name)
     except ValidationError as error:
         raise CheckpointError(f"the checkpoint is damaged: {error}") from error
 
 
 def new_tokenizer(kind: Kind, *, lower: bool, subwords: int) -> Tokenizer:
-    """Makes a tokeniser that has learned nothing yet.
+    """Makes a tokenizer that has learned nothing yet.
 
     Args:
         kind: Name of the kind.
@@ -50,10 +50,10 @@ def new_tokenizer(kind: Kind, *, lower: bool, subwords: int) -> Tokenizer:
 
 
 def tokenizer_from_state(state: Any) -> Tokenizer:
-    """Restores the tokeniser of a checkpoint.
+    """Restores the tokenizer of a checkpoint.
 
     Raises:
-        CheckpointError: The state is not one that a tokeniser's `state` returns.
+        CheckpointError: The state is not one that a tokenizer's `state` returns.
     """
     check_state(state, TOKENISER, "the tokeniser")
     kinds: dict[str, type[Tokenizer]] = {"words": Words, "characters": Characters, "subwords": Subwords}

@@ -1,4 +1,4 @@
-"""Tokens of a text, and the protocol of tokenisers."""
+"""Tokens of a text, and the protocol of tokenizers."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Tokens:
 
     def word_spans(self) -> list[Span]:
         """Returns the span of each word."""
-        found: list[Span] = []
+        spans: list[Span] = []
         for (start, end), word in zip(self.spans, self.words, strict=True):
-            if word == len(found):
-                found.append((start, end))
+            if word == len(spans):
+                spans.append((start, end))
             elif word != NO_WORD:
-                found[word] = min(start, found[word][0]), max(end, found[word][1])
-        return found
+                spans[word] = min(start, spans[word][0]), max(end, spans[word][1])
+        return spans
 
 
 class Tokenizer(Protocol):
-    """Splits texts into tokens. A tokeniser restored from its `state` gives the same tokens."""
+    """Splits texts into tokens. A tokenizer restored from its `state` gives the same tokens."""
 
     def fit(self, texts: Iterable[str]) -> Tokenizer:
-        """Returns a tokeniser learned from the texts, or `self` if the kind does not learn."""
+        """Returns a tokenizer learned from the texts, or `self` if the kind does not learn."""
 
     def encode(self, text: str) -> Tokens:
         """Splits a text."""
@@ -65,16 +65,16 @@ class Tokenizer(Protocol):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Restores a tokeniser from a state whose form has been checked."""
+        """Restores a tokenizer from a state whose form has been checked."""
 
 
 def tokens_of_words(text: str, tokens: Tokens) -> Sequence[Sequence[int]]:
-    """The tokens of each word between white space. White space belongs to no word."""
-    words = [each.span() for each in _WORD.finditer(text)]
+    """Returns the tokens of each word between white space. White space belongs to no word."""
+    words = [match.span() for match in _WORD.finditer(text)]
     starts = [start for start, _ in words]
-    found: list[list[int]] = [[] for _ in words]
-    for number, ((start, _), of) in enumerate(zip(tokens.spans, tokens.words, strict=True)):
+    numbers: list[list[int]] = [[] for _ in words]
+    for number, ((start, _), word_id) in enumerate(zip(tokens.spans, tokens.words, strict=True)):
         word = bisect_right(starts, start) - 1
-        if of != NO_WORD and word >= 0 and start < words[word][1]:
-            found[word].append(number)
-    return found
+        if word_id != NO_WORD and word >= 0 and start < words[word][1]:
+            numbers[word].append(number)
+    return numbers

@@ -14,7 +14,7 @@ from zoo.data.lines import read_lines
 from zoo.data.tables import check_is_file, message
 from zoo.errors import DataError
 
-_WIDEST = 1 << 14
+_MAX_DIM = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -40,35 +40,37 @@ def read_vectors(path: Path | str, words: Iterable[str], *, dim: int | None = No
     """
     path = Path(path)
     check_is_file(path)
-    wanted = set(words)
+    vocabulary = set(words)
     rows: dict[str, np.ndarray] = {}
     lines: dict[str, int] = {}
-    promised: int | None = None
+    row_count: int | None = None
     number = 0
     for number, text in read_lines(path):
         if isinstance(text, Fault):
             raise DataError(message(path, number, None, *text))
         text = text.rstrip()
         if number == 1 and (header := _header(text)) is not None:
-            promised, columns = header
+            row_count, columns = header
             _check_dim(path, columns, dim)
             dim = columns
             continue
         if dim is None or not rows:
             dim = _check_dim(path, text.count(" "), dim) if dim is None else dim
         word = text[: text.find(" ")] if text.count(" ") == dim else _word(path, number, text, dim)
-        if word not in wanted:
+        if word not in vocabulary:
             continue
         if word in rows:
-            what = f"{word!r} has a vector in line {lines[word]} already"
-            raise DataError(message(path, number, None, what, "Remove one of the two."))
+            problem = f"{word!r} has a vector in line {lines[word]} already"
+            raise DataError(message(path, number, None, problem, "Remove one of the two."))
         rows[word], lines[word] = _numbers(path, number, text, dim), number
     if not number:
         raise DataError(f"{path}: the file is empty.")
-    if promised is not None and number - 1 < promised:
-        raise DataError(f"{path}: it has {number - 1:,} rows, and its header says {promised:,}. It was cut short.")
+    if row_count is not None and number - 1 < row_count:
+        raise DataError(f"{path}: it has {number - 1:,} rows, and its header says {row_count:,}. It was cut short.")
     if not rows:
-        raise DataError(f"{path}: it has none of the {len(wanted):,} words, such as {min(wanted, default='')!r}.")
+        raise DataError(
+            f"{path}: it has none of the {len(vocabulary):,} words, such as {min(vocabulary, default='')!r}."
+        )
     return WordVectors(tuple(rows), np.stack(list(rows.values())))
 
 
@@ -79,35 +81,35 @@ def _header(text: str) -> tuple[int, int] | None:
     return None
 
 
-def _check_dim(path: Path, found: int, dim: int | None) -> int:
-    if dim is not None and found != dim:
-        raise DataError(f"{path}, line 1: vectors of {found:,} numbers, not of {dim:,}. Name another file.")
-    if not 0 < found <= _WIDEST:
+def _check_dim(path: Path, columns: int, dim: int | None) -> int:
+    if dim is not None and columns != dim:
+        raise DataError(f"{path}, line 1: vectors of {columns:,} numbers, not of {dim:,}. Name another file.")
+    if not 0 < columns <= _MAX_DIM:
         raise DataError(
-            message(path, 1, None, f"the word has {found:,} numbers", "Write a word and its numbers on each line.")
+            message(path, 1, None, f"the word has {columns:,} numbers", "Write a word and its numbers on each line.")
         )
-    return found
+    return columns
 
 
 def _word(path: Path, number: int, text: str, dim: int) -> str:
     """Returns the word of a line that has more spaces than expected, because some published words contain spaces."""
     parts = text.rsplit(" ", dim)
     if len(parts) <= dim or _is_number(parts[0].rpartition(" ")[2]):
-        what = f"the word has {text.count(' ')} numbers, not {dim}"
-        raise DataError(message(path, number, None, what, "Give all words as many."))
+        problem = f"the word has {text.count(' ')} numbers, not {dim}"
+        raise DataError(message(path, number, None, problem, "Give all words as many."))
     return parts[0]
 
 
 def _numbers(path: Path, number: int, text: str, dim: int) -> np.ndarray:
     cells = text.rsplit(" ", dim)[1:]
     try:
-        found = np.array(list(map(float, cells)), np.float64)
+        values = np.array(list(map(float, cells)), np.float64)
     except ValueError:
-        strange = next(cell for cell in cells if not _is_number(cell))
-        raise DataError(message(path, number, None, f"{strange!r} is not a number", "Write one.")) from None
-    if not np.abs(found).max() <= np.finfo(np.float32).max:
+        bad_cell = next(cell for cell in cells if not _is_number(cell))
+        raise DataError(message(path, number, None, f"{bad_cell!r} is not a number", "Write one.")) from None
+    if not np.abs(values).max() <= np.finfo(np.float32).max:
         raise DataError(message(path, number, None, "a number is not finite in 32 bits", "Write another, or leave it."))
-    return found.astype(np.float32)
+    return values.astype(np.float32)
 
 
 def _is_number(cell: str) -> bool:

@@ -12,17 +12,17 @@ from zoo.validation import Predicate
 
 Special = Literal["pad", "unknown", "begin", "end"]
 Policy = Literal["unite", "keep", "new"]
-"""The tokens of a model that starts from a checkpoint with the same tokeniser.
+"""The tokens of a model that starts from a checkpoint with the same tokenizer.
 
 unite: the checkpoint's and those of the new training texts. keep: the checkpoint's alone. new: those of the new
 training texts alone.
 """
 
 _SPECIALS: dict[Special, str] = {"pad": "<pad>", "unknown": "<unk>", "begin": "<s>", "end": "</s>"}
-_LONGEST, _MOST = 1 << 10, 1 << 24
+_MAX_TOKEN_LENGTH, _MAX_TOKENS = 1 << 10, 1 << 24
 
 VOCABULARY = [
-    Predicate(f"a text of at most {_LONGEST:,} characters", lambda value: type(value) is str and _fits(value))
+    Predicate(f"a text of at most {_MAX_TOKEN_LENGTH:,} characters", lambda value: type(value) is str and _fits(value))
 ]
 """The form of a vocabulary's state. Fine-tuning matches its entries by name."""
 
@@ -38,12 +38,12 @@ class Vocabulary:
     """
 
     def __init__(self, tokens: Iterable[str], specials: Sequence[Special] = ("pad", "unknown")) -> None:
-        strange = [each for each in specials if each not in _SPECIALS]
-        if strange or len(set(specials)) < len(specials):
+        unknown_specials = [special for special in specials if special not in _SPECIALS]
+        if unknown_specials or len(set(specials)) < len(specials):
             raise ConfigError(f"specials are {', '.join(_SPECIALS)}, each at most once, not {', '.join(specials)}")
         reserved = set(_SPECIALS.values())
         self._specials = {name: number for number, name in enumerate(specials)}
-        self.tokens = (*(_SPECIALS[name] for name in specials), *(each for each in tokens if each not in reserved))
+        self.tokens = (*(_SPECIALS[name] for name in specials), *(token for token in tokens if token not in reserved))
         """All tokens by number, including the special ones."""
         self._numbers = {name: number for number, name in enumerate(self.tokens) if name not in reserved}
         if len(self._numbers) + len(specials) < len(self.tokens):
@@ -78,15 +78,15 @@ class Vocabulary:
                 f"{len(specials)} tokens of no text"
             )
         reserved = set(_SPECIALS.values())
-        old = [] if policy == "new" else [token for token in origin if token not in reserved]
-        if old and policy == "keep":
-            return cls(old, specials)
-        known = reserved.union(old)
+        origin_tokens = [] if policy == "new" else [token for token in origin if token not in reserved]
+        if origin_tokens and policy == "keep":
+            return cls(origin_tokens, specials)
+        known = reserved.union(origin_tokens)
         frequent = [token for token, count in counts.items() if count >= min_count and token not in known]
         frequent.sort(key=lambda token: (-counts[token], token))
         if max_size is not None:
-            frequent = frequent[: max(0, max_size - len(specials) - len(old))]
-        return cls([*old, *frequent], specials)
+            frequent = frequent[: max(0, max_size - len(specials) - len(origin_tokens))]
+        return cls([*origin_tokens, *frequent], specials)
 
     @classmethod
     def from_state(cls, state: Any) -> Self:
@@ -96,19 +96,19 @@ class Vocabulary:
             CheckpointError: The state is not one that `state` returns.
         """
         check_state(state, VOCABULARY, "the vocabulary")
-        if len(state) > _MOST:
-            raise CheckpointError(f"the checkpoint has {len(state):,} tokens, and {_MOST:,} are the most")
+        if len(state) > _MAX_TOKENS:
+            raise CheckpointError(f"the checkpoint has {len(state):,} tokens, and {_MAX_TOKENS:,} are the most")
         by_name = {name: special for special, name in _SPECIALS.items()}
         specials: list[Special] = []
         while len(specials) < len(state) and state[len(specials)] in by_name:
             specials.append(by_name[state[len(specials)]])
         try:
-            found = cls(state[len(specials) :], specials)
+            vocabulary = cls(state[len(specials) :], specials)
         except (ConfigError, DataError) as error:
             raise CheckpointError(f"the checkpoint is damaged: its vocabulary has a token twice ({error})") from error
-        if len(found) != len(state):
+        if len(vocabulary) != len(state):
             raise CheckpointError("the checkpoint is damaged: its vocabulary has tokens of no text among the others")
-        return found
+        return vocabulary
 
     def state(self) -> list[str]:
         """Returns all tokens by number, for the checkpoint."""
@@ -148,16 +148,16 @@ class Vocabulary:
             unknown = self.unknown
             return [get(token, unknown) for token in tokens]
         tokens = list(tokens)
-        found = [get(token, -1) for token in tokens]
-        if -1 in found:
-            strange = sorted({token for token in tokens if token not in self._numbers})
-            raise DataError(f"{join_names(strange)} not in the vocabulary of {len(self):,} tokens")
-        return found
+        numbers = [get(token, -1) for token in tokens]
+        if -1 in numbers:
+            unknown_tokens = sorted({token for token in tokens if token not in self._numbers})
+            raise DataError(f"{join_names(unknown_tokens)} not in the vocabulary of {len(self):,} tokens")
+        return numbers
 
     def decode(self, numbers: Iterable[int]) -> list[str]:
         """Returns the token of each number, without special tokens other than the unknown token."""
-        kept = self._specials.get("unknown", -1)
-        return [self.tokens[number] for number in numbers if number >= len(self._specials) or number == kept]
+        unknown = self._specials.get("unknown", -1)
+        return [self.tokens[number] for number in numbers if number >= len(self._specials) or number == unknown]
 
     def _special(self, name: Special) -> int:
         if name not in self._specials:
@@ -166,4 +166,4 @@ class Vocabulary:
 
 
 def _fits(name: str) -> bool:
-    return 0 < len(name) <= _LONGEST
+    return 0 < len(name) <= _MAX_TOKEN_LENGTH

@@ -1,4 +1,4 @@
-"""Tokenisers that do not learn: words and characters."""
+"""Tokenizers that do not learn: words and characters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLOSING, _OPENING = (
 
 
 class _FixedTokenizer:
-    """A tokeniser whose only option is the case."""
+    """A tokenizer whose only option is the case."""
 
     kind: ClassVar[str]
 
@@ -108,4 +108,4 @@ def word_ids(words: Iterable[Span], spans: Iterable[Span], length: int) -> list[
 
 
 def _word_spans(text: str) -> list[Span]:
-    return [each.span() for each in (_ASCII_WORD if text.isascii() else _WORD).finditer(text)]
+    return [match.span() for match in (_ASCII_WORD if text.isascii() else _WORD).finditer(text)]

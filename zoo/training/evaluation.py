@@ -1,4 +1,4 @@
-"""Evaluating a split: its metrics, the protocol by which they are measured, and splits without examples."""
+"""Evaluates a split: its metrics, the protocol by which they are measured, and splits without examples."""
 
 from __future__ import annotations
 

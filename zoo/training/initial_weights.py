@@ -1,4 +1,4 @@
-"""The weights that a new run starts from: random ones, those that its data give, and those of a checkpoint."""
+"""Initializes the weights of a new run: at random, from its data, or from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a training step, estimated from steps on shortened examples before the step itself allocates it."""
+"""Estimates the memory of a training step from steps on shortened examples, before the step itself allocates it."""
 
 from __future__ import annotations
 

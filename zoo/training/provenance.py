@@ -1,4 +1,4 @@
-"""The code that made a result: versions of packages, and the commit of a checkout."""
+"""Records the code that made a result: versions of packages, and the commit of a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resolved configuration of one run, and the names of the files in its directory."""
+"""Holds the resolved configuration of one run, and the names of the files in its directory."""
 
 from __future__ import annotations
 

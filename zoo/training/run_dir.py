@@ -1,4 +1,4 @@
-"""The directory of a run: how it is chosen, how it is locked, and whether a run is in it already."""
+"""Chooses, checks and locks the directory of a run."""
 
 from __future__ import annotations
 

@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from zoo.checkpoints.finetune import TransferReport
 
 
-def setup_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> TaskData:
+def setup_data(config: RunConfig, content: Mapping[str, Any] | None = None) -> TaskData:
     """Reads the data of a run, and refuses data without a training example.
 
     Args:
         config: The run.
-        resumed: The content of the checkpoint that it continues.
+        content: The content of the checkpoint that it continues.
     """
-    data = read_data(config, resumed)
+    data = read_data(config, content)
     check_trainable(data)
     return data
 
 
-def read_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> TaskData:
+def read_data(config: RunConfig, content: Mapping[str, Any] | None = None) -> TaskData:
     """Reads the data of a run, with the vocabularies of the checkpoint that it starts from."""
     data: TaskData = build(config.data, "data")
     data.order_seed = config.seed
-    if config.init is not None or resumed is not None:
+    if config.init is not None or content is not None:
         from zoo.checkpoints.finetune import reuse_data_state
 
-        reuse_data_state(data, config.init, resumed)
+        reuse_data_state(data, config.init, content)
     distributed.run_on_rank_zero(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     return data
@@ -67,21 +67,21 @@ def build_task(config: RunConfig, data: TaskData) -> Task:
 
 
 def setup_module(
-    config: RunConfig, data: TaskData, resumed: Mapping[str, Any] | None = None
+    config: RunConfig, data: TaskData, content: Mapping[str, Any] | None = None
 ) -> tuple[Task, TransferReport | None]:
     """Builds the module of a run, with the weights that a new run starts from.
 
     Args:
         config: The run.
         data: Its data.
-        resumed: The content of the checkpoint that it continues, whose weights Lightning loads.
+        content: The content of the checkpoint that it continues, whose weights Lightning loads.
 
     Returns:
         The module, and what was kept of `init`.
     """
     module, report = build_task(config, data), None
-    if resumed is not None:
-        checkpoint.check_state_dict(module, resumed["state_dict"], config.resume or "")
+    if content is not None:
+        checkpoint.check_state_dict(module, content["state_dict"], config.resume or "")
     else:
         report = initialize_weights(module, data, config.init)
     if not distributed.is_rank_zero():  # processes have the same weights, and other dropout

@@ -19,7 +19,7 @@ class BLEU:
 
     Args:
         lowercase: If True, case is ignored.
-        tokenize: Tokeniser of sacrebleu; "none" if spaces separate the tokens of the texts already.
+        tokenize: Tokenizer of sacrebleu; "none" if spaces separate the tokens of the texts already.
     """
 
     size = 2 + 2 * _ORDER
@@ -36,21 +36,21 @@ class BLEU:
         return _sum_statistics(self._metric, hypotheses, references, self.size)
 
     def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
-        whole = [int(each) for each in sums]
-        found, there = whole[2 : 2 + _ORDER], whole[2 + _ORDER :]
+        counts = [int(value) for value in sums]
+        matches, totals = counts[2 : 2 + _ORDER], counts[2 + _ORDER :]
         scores = {}
         for order in range(_ORDER, 0, -1):
-            computed = self._metric.compute_bleu(
-                found[:order],
-                there[:order],
-                whole[0],
-                whole[1],
+            result = self._metric.compute_bleu(
+                matches[:order],
+                totals[:order],
+                counts[0],
+                counts[1],
                 smooth_method=self._metric.smooth_method,
                 smooth_value=self._metric.smooth_value,
                 max_ngram_order=order,
             )
             name = "bleu" if order == _ORDER else f"bleu_{order}"
-            scores[name] = float(computed.score) if any(whole) else math.nan
+            scores[name] = float(result.score) if any(counts) else math.nan
         return scores
 
     def signature(self) -> str:
@@ -79,7 +79,7 @@ class CHRF:
         if not any(sums):
             return {"chrf": math.nan}
         # sacrebleu has no public method that takes sums; it adds up sentences, so the sums are passed as one sentence
-        return {"chrf": float(self._metric._aggregate_and_compute([[int(each) for each in sums]]).score)}
+        return {"chrf": float(self._metric._aggregate_and_compute([[int(value) for value in sums]]).score)}
 
     def signature(self) -> str:
         return _signature(self._metric)
@@ -92,12 +92,12 @@ def _sum_statistics(
         raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
     if not hypotheses:
         return [0.0] * size
-    most = max(map(len, references))
+    max_references = max(map(len, references))
     streams: list[list[Any]] = [
-        [each[number] if number < len(each) else None for each in references] for number in range(most)
+        [texts[number] if number < len(texts) else None for texts in references] for number in range(max_references)
     ]
-    counted = metric._extract_corpus_statistics(hypotheses, streams)
-    return [float(sum(column)) for column in zip(*counted, strict=True)]
+    statistics = metric._extract_corpus_statistics(hypotheses, streams)
+    return [float(sum(column)) for column in zip(*statistics, strict=True)]
 
 
 def _signature(metric: Metric) -> str:

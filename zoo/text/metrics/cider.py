@@ -39,7 +39,7 @@ class Frequencies:
         documents, counts = 0, Counter[NGram]()
         for references in corpus:
             documents += 1
-            counts.update(set(chain.from_iterable(_count_ngrams(each.split()) for each in references)))
+            counts.update(set(chain.from_iterable(_count_ngrams(text.split()) for text in references)))
         return cls(documents, {ngram: count for ngram, count in counts.items() if count > 1})
 
     def weight(self, ngram: NGram) -> float:
@@ -75,11 +75,11 @@ class CIDEr:
         """Returns the score of each text."""
         if len(hypotheses) != len(references) or not all(references):
             raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
-        found = []
-        for hypothesis, expected in zip(hypotheses, references, strict=True):
+        scores = []
+        for hypothesis, texts in zip(hypotheses, references, strict=True):
             text = self._weigh_ngrams(hypothesis)
-            found.append(sum(_similarity(text, self._weigh_ngrams(each)) for each in expected) / len(expected))
-        return found
+            scores.append(sum(_similarity(text, self._weigh_ngrams(reference)) for reference in texts) / len(texts))
+        return scores
 
     @staticmethod
     def compute(sums: Sequence[float]) -> Mapping[str, float]:
@@ -111,12 +111,16 @@ class _WeightedNGrams:
 def _similarity(text: _WeightedNGrams, reference: _WeightedNGrams) -> float:
     """Computes ten times the mean of the clipped cosines over n, with the penalty on lengths (section 6, CIDEr-D)."""
     total = 0.0
-    for ours, theirs, norm, other in zip(text.parts, reference.parts, text.norms, reference.norms, strict=True):
-        if norm and other:
+    for text_weights, reference_weights, norm, reference_norm in zip(
+        text.parts, reference.parts, text.norms, reference.norms, strict=True
+    ):
+        if norm and reference_norm:
             shared = sum(
-                min(weight, theirs[ngram]) * theirs[ngram] for ngram, weight in ours.items() if ngram in theirs
+                min(weight, reference_weights[ngram]) * reference_weights[ngram]
+                for ngram, weight in text_weights.items()
+                if ngram in reference_weights
             )
-            total += shared / (norm * other)
+            total += shared / (norm * reference_norm)
     penalty = math.exp(-((text.length - reference.length) ** 2) / (2 * _SIGMA**2))
     return _SCALE * total / _ORDER * penalty
 
@@ -124,5 +128,5 @@ def _similarity(text: _WeightedNGrams, reference: _WeightedNGrams) -> float:
 def _count_ngrams(words: Sequence[str]) -> Counter[NGram]:
     """Counts n-grams of one to four words."""
     return Counter(
-        tuple(words[at : at + order]) for order in range(1, _ORDER + 1) for at in range(len(words) - order + 1)
+        tuple(words[start : start + order]) for order in range(1, _ORDER + 1) for start in range(len(words) - order + 1)
     )

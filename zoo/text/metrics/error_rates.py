@@ -25,18 +25,18 @@ class _ErrorRate(ABC):
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the numbers of correct, substituted, deleted and inserted units."""
-        if len(hypotheses) != len(references) or any(len(each) != 1 for each in references):
+        if len(hypotheses) != len(references) or any(len(texts) != 1 for texts in references):
             raise DataError("an error rate compares each text with one reference")
         if not hypotheses:
             return [0.0] * self.size
-        found = self._align([each[0] for each in references], list(hypotheses))
-        return [float(found.hits), *(float(getattr(found, name)) for name in _ERRORS)]
+        alignment = self._align([texts[0] for texts in references], list(hypotheses))
+        return [float(alignment.hits), *(float(getattr(alignment, name)) for name in _ERRORS)]
 
     def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         hits, *errors = sums
         expected = hits + errors[0] + errors[1]
-        rates = [each / expected if expected else math.nan for each in (sum(errors), *errors)]
-        return dict(zip((self.name, *(f"{self.name}_{each}" for each in _ERRORS)), rates, strict=True))
+        rates = [count / expected if expected else math.nan for count in (sum(errors), *errors)]
+        return dict(zip((self.name, *(f"{self.name}_{kind}" for kind in _ERRORS)), rates, strict=True))
 
     def signature(self) -> str:
         return f"{self.name}: {self.compared}, capitals and punctuation count; jiwer {version('jiwer')}"

@@ -29,10 +29,10 @@ class ROUGE:
         """Returns the number of texts and the three sums of F1."""
         _check(hypotheses, references)
         totals = [0.0] * len(_KINDS)
-        for hypothesis, expected in zip(hypotheses, references, strict=True):
+        for hypothesis, texts in zip(hypotheses, references, strict=True):
             words = _words(hypothesis)
-            each = [_scores(words, _words(reference)) for reference in expected]
-            totals = [total + max(kind) for total, kind in zip(totals, zip(*each, strict=True), strict=True)]
+            scores = [_scores(words, _words(reference)) for reference in texts]
+            totals = [total + max(kind) for total, kind in zip(totals, zip(*scores, strict=True), strict=True)]
         return [float(len(hypotheses)), *totals]
 
     def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
@@ -56,7 +56,10 @@ class CaptionROUGE:
         """Returns the number of texts and the sum of their scores."""
         _check(hypotheses, references)
         pairs = zip(hypotheses, references, strict=True)
-        return [float(len(hypotheses)), sum(_best(text.split(), [each.split() for each in all]) for text, all in pairs)]
+        return [
+            float(len(hypotheses)),
+            sum(_best(text.split(), [reference.split() for reference in all]) for text, all in pairs),
+        ]
 
     def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
         count, total = sums
@@ -75,11 +78,11 @@ def _best(words: list[str], references: list[list[str]]) -> float:
     """Computes the F-score of the best precision and the best recall; 0 if no word is shared."""
     from rapidfuzz.distance import LCSseq
 
-    common = [LCSseq.similarity(words, each) for each in references]
+    common = [LCSseq.similarity(words, reference) for reference in references]
     if not any(common):
         return 0.0
     precision = max(common) / len(words)
-    recall = max(shared / len(each) for shared, each in zip(common, references, strict=True) if each)
+    recall = max(shared / len(reference) for shared, reference in zip(common, references, strict=True) if reference)
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 

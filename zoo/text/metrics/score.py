@@ -37,7 +37,7 @@ class Score(Protocol):
 
 def add_sums(first: Sequence[float], second: Sequence[float]) -> list[float]:
     """Adds the sums of two parts."""
-    return [one + other for one, other in zip(first, second, strict=True)]
+    return [a + b for a, b in zip(first, second, strict=True)]
 
 
 class Perplexity:

@@ -29,9 +29,10 @@ class SQuAD:
             raise DataError("exact match and F1 compare each answer with one or more references")
         pairs = list(zip(hypotheses, references, strict=True))
         exact = sum(
-            any(normalize_answer(answer) == normalize_answer(each) for each in known) for answer, known in pairs
+            any(normalize_answer(answer) == normalize_answer(reference) for reference in texts)
+            for answer, texts in pairs
         )
-        shared = sum(max(word_f1(answer, each) for each in known) for answer, known in pairs)
+        shared = sum(max(word_f1(answer, reference) for reference in texts) for answer, texts in pairs)
         return [float(exact), float(shared), float(len(pairs))]
 
     def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
@@ -51,8 +52,8 @@ def normalize_answer(answer: str) -> str:
 
 def word_f1(answer: str, reference: str) -> float:
     """Returns the harmonic mean of the shares of common words in both, which may be repeated; two empty texts agree."""
-    words, known = (normalize_answer(text).split() for text in (answer, reference))
-    if not words or not known:
-        return float(words == known)
-    common = sum((Counter(words) & Counter(known)).values())
-    return 2 * common / (len(words) + len(known)) if common else 0.0
+    words, reference_words = (normalize_answer(text).split() for text in (answer, reference))
+    if not words or not reference_words:
+        return float(words == reference_words)
+    common = sum((Counter(words) & Counter(reference_words)).values())
+    return 2 * common / (len(words) + len(reference_words)) if common else 0.0

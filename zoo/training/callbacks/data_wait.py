@@ -1,4 +1,4 @@
-"""The time for which a run waits for its data."""
+"""Measures how long a run waits for its data."""
 
 from __future__ import annotations
 
