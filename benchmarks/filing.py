@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from zoo.attention.kernels.cpu_features import PROCESSOR
+from zoo.attention.cpu import PROCESSOR
 
 
 def command() -> str:

@@ -23,11 +23,11 @@ from filing import command, file
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.kernels import linear
-from zoo.attention.kernels.causal import causal_attention
-from zoo.attention.kernels.cpu_features import PROCESSOR
-from zoo.attention.kernels.fused import _written_out, use_causal_blocks, use_explicit_softmax
-from zoo.attention.kernels.linear import use_conv
+from zoo.attention.cpu import PROCESSOR
+from zoo.attention.kernels.cpu import linear
+from zoo.attention.kernels.cpu.causal import causal_attention, use_causal_blocks
+from zoo.attention.kernels.cpu.linear import use_conv
+from zoo.attention.kernels.cpu.softmax import explicit_softmax, use_explicit_softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
@@ -85,7 +85,7 @@ def _attention(repeats: int) -> list[dict[str, Any]]:
             query, key, value = _drawn(heads // 4, keys, 3, 4, width, dtype=dtype).permute(2, 0, 3, 1, 4)
             leaves, scale = (query, key, value), width**-0.5
             usual = partial(F.scaled_dot_product_attention, *leaves, scale=scale)
-            own = partial(_written_out, *leaves, scale=scale, dropout_p=0.0, enable_gqa=False)
+            own = partial(explicit_softmax, *leaves, scale=scale, dropout_p=0.0, enable_gqa=False)
             chosen = use_explicit_softmax(*leaves, False, PROCESSOR)
             name, said = f"{keys} keys of width {width}", str(dtype).removeprefix("torch.")
             found.append(_shown(f"written out, {name}", said, _interleaved(usual, own, leaves, repeats), chosen))

@@ -52,6 +52,13 @@ def test_a_package_imports_lower_ones_alone(package: str) -> None:
         assert not higher, f"{path.relative_to(ROOT)} imports what stands above zoo.{package}"
 
 
+def test_kernels_of_processors_are_used_by_way_of_the_core() -> None:
+    """Who computes something beside attention imports `zoo.attention.functional`, which chooses the kernel."""
+    for path in (ROOT / "zoo").rglob("*.py"):
+        if (ROOT / "zoo" / "attention") not in path.parents:
+            assert "zoo.attention.kernels.cpu" not in path.read_text(encoding="utf-8"), path.relative_to(ROOT)
+
+
 def test_an_outside_package_imports_zoo_extend_alone() -> None:
     for path in (ROOT / "tests" / "outside_package").rglob("*.py"):
         assert set(imports(path)) <= {"extend"}, path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.attention.kernels.cpu_features import PROCESSOR
+from zoo.attention.cpu import PROCESSOR
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted((ROOT / "results").glob("*/*.json"))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import decoding
 from zoo.attention.attention_state import AttentionState
-from zoo.attention.kernels.linear import Linear
+from zoo.attention.kernels.cpu.linear import Linear
 from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Traits, Use, check
 from zoo.attention.site import AttentionSite

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.attention.cross_attention import ZeroProjection
 from zoo.attention.decoding import add_initial_state, attend_step, ensure_state, extend
 from zoo.attention.factories import make_sized
-from zoo.attention.kernels.linear import Linear
+from zoo.attention.kernels.cpu.linear import Linear
 from zoo.attention.kv_cache import KVCache, zero_masked_nonfinite
 from zoo.attention.mechanism import Position, Use, check
 from zoo.attention.site import AttentionSite

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention.attention_state import flatten_beams
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.linear import Linear
+from zoo.attention.kernels.cpu.linear import Linear
 from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Use, check
 from zoo.attention.multihead import MultiheadAttention

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from zoo.attention.kernels.linear import linear
+from zoo.attention.functional import linear
 
 
 class Cell(Protocol):

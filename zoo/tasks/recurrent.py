@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from zoo.attention.cpu import is_enabled
 from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.dtypes import upcast
 from zoo.tasks.recurrences import GRU, LSTM, Cell, Steps, recurrence
@@ -171,4 +172,4 @@ def _pads(x: Tensor, dtype: torch.dtype, lengths: Int[Tensor, " s"]) -> bool:
 
 def _goes_by_steps(x: Tensor) -> bool:
     """Returns True on CPUs, unless a graph is compiled, which cannot hold a function with its own backward pass."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and is_enabled("recurrence")

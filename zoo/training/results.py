@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from zoo import distributed
-from zoo.attention.kernels.cpu_features import PROCESSOR
+from zoo.attention.cpu import PROCESSOR
 from zoo.checkpoints import checkpoint
 from zoo.io.atomic import write_text
 from zoo.tasks.contract import Task, TaskData

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.attention import Attention, DenseSupport, ScaledDot, Softmax
-from zoo.attention.kernels import causal, fused
-from zoo.attention.kernels.causal import causal_attention
+from zoo.attention.kernels import fused
+from zoo.attention.kernels.cpu import causal
+from zoo.attention.kernels.cpu.causal import causal_attention
 
 SHAPES = [(2, 3, 1, 4, 5), (1, 1, 2, 3, 3), (2, 2, 48, 4, 4), (1, 2, 49, 4, 3), (3, 1, 107, 5, 2)]
 

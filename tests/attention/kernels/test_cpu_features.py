@@ -11,10 +11,13 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.attention import Attention, DenseSupport, ScaledDot, Softmax, T5Bias
-from zoo.attention.kernels import causal, fused, linear
-from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, _detect
-from zoo.attention.kernels.fused import use_causal_blocks, use_explicit_softmax
-from zoo.attention.kernels.linear import use_conv
+from zoo.attention.cpu import KERNELS, PROCESSOR, Processor, _detect, _read_switch, is_enabled, use_cpu_kernels
+from zoo.attention.kernels import fused
+from zoo.attention.kernels.cpu import causal, linear
+from zoo.attention.kernels.cpu.causal import use_causal_blocks
+from zoo.attention.kernels.cpu.linear import use_conv
+from zoo.attention.kernels.cpu.softmax import use_explicit_softmax
+from zoo.attention.kernels.cpu.tanh import use_sigmoid
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 AMX = Processor("", "GenuineIntel", has_avx512=True, has_bf16=True, has_amx=True)
@@ -154,3 +157,44 @@ def test_sums_over_blocks_are_single() -> None:
         found = causal.causal_attention(query, key, value, 0.3, 0.0)
         gradients.append(torch.autograd.grad(found.double().sum(), value)[0].double())
     assert (gradients[0] - gradients[1]).norm() / gradients[1].norm() < 5e-3
+
+
+def choices() -> dict[str, bool]:
+    """What is chosen where everything can be, by kernel."""
+    query, key, value = sites(65, torch.float32)
+    long = sites(200, torch.float32)
+    wide = torch.zeros(512, 512)
+    with torch.no_grad():
+        is_prepacked = linear.use_prepacked(wide, wide, ZEN)
+    return {
+        "linear": use_conv(wide, wide, ZEN) and linear.use_conv_transposed(wide[:64], torch.zeros(2048, 512), ZEN),
+        "prepacked": is_prepacked,
+        "tanh": use_sigmoid(wide, ZEN),
+        "causal": use_causal_blocks(*long, 0.1, ZEN),
+        "softmax": use_explicit_softmax(query, key, value, False, ZEN),
+        "recurrence": is_enabled("recurrence"),
+    }
+
+
+def test_one_switch_serves_all_kernels() -> None:
+    assert choices() == dict.fromkeys(KERNELS, True)
+    with use_cpu_kernels():
+        assert choices() == dict.fromkeys(KERNELS, False)
+        for name in KERNELS:
+            with use_cpu_kernels(name):
+                assert choices() == {each: each == name for each in KERNELS}
+        assert not is_enabled("tanh")
+    assert choices() == dict.fromkeys(KERNELS, True)
+    with pytest.raises(ValueError, match="there is no kernel tan; there are linear, "), use_cpu_kernels("tan"):
+        pass
+    assert choices() == dict.fromkeys(KERNELS, True)
+
+
+@pytest.mark.parametrize(("value", "count"), [(None, 6), ("1", 6), ("", 6), ("0", 0)])
+def test_the_switch_of_the_environment(value: str | None, count: int) -> None:
+    assert len(_read_switch(value)) == count
+
+
+def test_another_value_of_the_switch_is_refused() -> None:
+    with pytest.raises(ValueError, match="ZOO_CPU_KERNELS=off: write 0"):
+        _read_switch("off")

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels import linear as module
-from zoo.attention.kernels.cpu_features import Processor
-from zoo.attention.kernels.linear import Linear, PrepackedLinear, linear, use_prepacked
+from zoo.attention.cpu import Processor
+from zoo.attention.kernels.cpu import linear as module
+from zoo.attention.kernels.cpu.linear import Linear, PrepackedLinear, linear, use_prepacked
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 LARGE, FEW, SMALL = (2, 300, 256), (4, 25, 256), (2, 10, 256)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from zoo.attention.kernels import tanh as module
-from zoo.attention.kernels.cpu_features import Processor
-from zoo.attention.kernels.tanh import tanh, tanh_, use_sigmoid
+from zoo.attention.cpu import Processor
+from zoo.attention.kernels.cpu import tanh as module
+from zoo.attention.kernels.cpu.tanh import tanh, tanh_, use_sigmoid
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 INTEL = ZEN._replace(vendor="GenuineIntel")

@@ -14,9 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.dropout import DropWeights, dropout
-from zoo.attention.kernels.causal import causal_attention
-from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, is_transformed
+from zoo.attention.cpu import PROCESSOR
+from zoo.attention.dropout import DropWeights
+from zoo.attention.kernels.cpu.causal import causal_attention, use_causal_blocks
+from zoo.attention.kernels.cpu.softmax import explicit_softmax, use_explicit_softmax
 from zoo.attention.kernels.dtypes import unify_dtypes
 from zoo.attention.mechanism import check_widths
 from zoo.attention.normalizers.soft import Softmax
@@ -75,7 +76,7 @@ def dot_softmax(
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, **options)
     is_masked = bias is None and not is_plain
     attended = (
-        _written_out
+        explicit_softmax
         if use_explicit_softmax(query, key, value, is_masked, PROCESSOR)
         else F.scaled_dot_product_attention
     )
@@ -107,94 +108,6 @@ def temperature_of(attend: Attention) -> float:
     """Returns the temperature of a site with `Softmax`."""
     softmax: Any = attend.normalizer
     return softmax.temperature  # type: ignore[no-any-return]
-
-
-def use_causal_blocks(
-    query: Float[Tensor, "b h q d"],
-    key: Float[Tensor, "b g k d"],
-    value: Float[Tensor, "b g k v"],
-    p: float,
-    processor: Processor,
-) -> bool:
-    """Returns True if `causal_attention` is faster than PyTorch's kernel; it needs more memory.
-
-    PyTorch's CPU kernel does not support dropout; with dropout PyTorch computes all weights, and spends most of the
-    time on random numbers. For bfloat16 see `use_explicit_softmax`, which also serves short rows of float32.
-    """
-    if is_transformed() or not _is_of_few(query, key, value, None if p else _most(query)):
-        return False
-    if query.dtype == torch.bfloat16:
-        return processor.has_bf16
-    if query.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
-        return False
-    return p > 0.0 or key.shape[2] > _SHORT[torch.float32]
-
-
-def use_explicit_softmax(
-    query: Float[Tensor, "b h q d"],
-    key: Float[Tensor, "b g k d"],
-    value: Float[Tensor, "b g k v"],
-    is_masked: bool,
-    processor: Processor,
-) -> bool:
-    """Returns True if storing all weights is faster than PyTorch's CPU kernel.
-
-    This depends only on shape, dtype, device and processor. The tiles of PyTorch's kernel are made for longer rows, and
-    with a learned bias PyTorch stores all weights too, with more copies. In bfloat16 its backward pass multiplies in
-    float32 on every processor, which takes 3 to 10 times as long.
-
-    Args:
-        is_masked: True if there is a mask and no bias; PyTorch's kernel is fast at that in float32.
-    """
-    if query.dtype == torch.bfloat16:
-        is_chosen = processor.has_bf16
-    else:
-        is_chosen = query.dtype == torch.float32 and not is_masked and not torch.is_autocast_enabled("cpu")
-    return is_chosen and key.shape[2] <= _SHORT[query.dtype] and _is_of_few(query, key, value, _most(query))
-
-
-def _most(query: Tensor) -> int:
-    """Returns the largest number of weights to store: allocating more than this costs more time than it saves."""
-    return _BYTES // query.element_size()
-
-
-def _is_of_few(query: Tensor, key: Tensor, value: Tensor, most: int | None) -> bool:
-    """Returns True on CPUs for several queries, equal numbers of heads and at most `most` weights (None: any)."""
-    heads, rows = query.shape[1], query.shape[2]
-    if query.device.type != "cpu" or rows < 2 or not heads == key.shape[1] == value.shape[1]:
-        return False
-    return most is None or len(query) * heads * rows * key.shape[2] <= most
-
-
-def _written_out(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    scale: float,
-    dropout_p: float,
-    enable_gqa: bool,
-    attn_mask: Tensor | None = None,
-) -> Tensor:
-    """Computes `scaled_dot_product_attention` with stored weights, in the dtype of the query."""
-    # Autocast would convert bfloat16 scores to float32 and back; softmax accumulates in float32 in any case.
-    with torch.autocast(query.device.type, enabled=False):
-        scores = torch.matmul(query * scale, key.transpose(-1, -2))
-        if attn_mask is None:
-            weights = scores.softmax(-1)
-        elif attn_mask.dtype == torch.bool:
-            weights = scores.masked_fill(~attn_mask, -torch.inf).softmax(-1)
-        else:  # a bias may be -inf at all keys of a query, which then has no weights
-            weights = torch.ops.aten._safe_softmax(scores + attn_mask, -1)
-        return torch.matmul(dropout(weights, dropout_p, True), value)
-
-
-_SHORT = {torch.float32: 96, torch.bfloat16: 256}
-"""Largest number of keys for which weights are stored.
-
-In float32 PyTorch's kernel is faster from about 50 keys with one thread, and is not faster at these sizes with two.
-"""
-_BYTES = 2**24
 
 
 def kernels() -> dict[tuple[str, str, str], Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from zoo.attention.kernels.cpu_features import is_transformed
+from zoo.attention.cpu import is_transformed
 from zoo.attention.kernels.dtypes import unify_dtypes
 from zoo.attention.kernels.fused import kernel_options, register_kernel, temperature_of
 from zoo.attention.normalizers.soft import Softmax

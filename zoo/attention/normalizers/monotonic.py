@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState, NormalizerOutput
-from zoo.attention.kernels.cpu_features import is_transformed
+from zoo.attention.cpu import is_transformed
 from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mechanism import Normalizer, Traits

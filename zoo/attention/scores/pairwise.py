@@ -35,9 +35,9 @@ from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.initialization import glorot_
+from zoo.attention.kernels.cpu.linear import linear
+from zoo.attention.kernels.cpu.tanh import tanh_
 from zoo.attention.kernels.dtypes import upcast
-from zoo.attention.kernels.linear import linear
-from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, Use, check_widths
 from zoo.attention.supports.blocks import BlockSupport
 from zoo.attention.supports.dense import DenseSupport

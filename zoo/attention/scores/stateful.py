@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.factories import make_sized
 from zoo.attention.initialization import glorot_
+from zoo.attention.kernels.cpu.tanh import tanh_
 from zoo.attention.kernels.dtypes import upcast
-from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, check_widths
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support

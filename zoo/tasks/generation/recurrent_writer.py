@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attention
-from zoo.attention.kernels.linear import Linear
+from zoo.attention.functional import Linear
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.types import PositiveInt, validate_ranges

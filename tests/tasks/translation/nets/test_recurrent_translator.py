@@ -25,8 +25,8 @@ from recurrent_cases import (
 )
 
 from zoo.attention import record
-from zoo.attention.kernels import linear
-from zoo.attention.kernels.cpu_features import Processor
+from zoo.attention.cpu import Processor
+from zoo.attention.kernels.cpu import linear
 from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, CrossAttention
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.linear import Linear
+from zoo.attention.functional import Linear
 from zoo.tasks.generation.decoders.cells import Kind
 from zoo.tasks.generation.decoders.first import FirstState
 from zoo.tasks.generation.decoders.products import asking

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, CrossAttention, KVCache
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.linear import Linear, linear
-from zoo.attention.kernels.tanh import tanh
+from zoo.attention.functional import Linear, linear, tanh
 from zoo.tasks.generation.decoders.cells import Kind, advanced
 from zoo.tasks.generation.decoders.first import FirstState
 from zoo.tasks.generation.decoders.products import Weights, asking, repeated

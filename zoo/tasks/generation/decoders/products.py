@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention import CrossAttention
-from zoo.attention.kernels.linear import PrepackedLinear, linear
+from zoo.attention.functional import PrepackedLinear, linear
 
 Product = Callable[[int, Float[Tensor, "b d"]], Float[Tensor, "b g"]]
 """Computes the product of a step; steps are computed in their order."""

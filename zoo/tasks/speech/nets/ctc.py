@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchaudio.functional import forced_align
 
-from zoo.attention.kernels.linear import Linear
+from zoo.attention.functional import Linear
 from zoo.decoding.decoder import get_coverage
 from zoo.decoding.ensemble import Ensemble, WeightedSum
 from zoo.tasks.generation.decoders.state import Encoded

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from zoo.attention import AttentionFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
+from zoo.attention.functional import Linear
 from zoo.attention.kernels.dtypes import upcast
-from zoo.attention.kernels.linear import Linear
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.transformer import Norm, SelfAttend, TransformerEncoder
 from zoo.tasks.recurrent import Kind

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.attention import Attention, AttentionFactory, Learned, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.attention.kernels.linear import Linear
+from zoo.attention.functional import Linear
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.transformer import (

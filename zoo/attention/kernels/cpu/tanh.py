@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, is_transformed
+from zoo.attention.cpu import PROCESSOR, Processor, is_enabled, is_transformed
 
 _MANY = 2**14
 _MINUS_ONE = torch.tensor(-1.0)
@@ -41,7 +41,7 @@ def use_sigmoid(x: Float[Tensor, "..."], processor: Processor) -> bool:
 
     This depends only on shape, dtype, device and processor.
     """
-    if not processor.has_slow_mkl or is_transformed():
+    if not processor.has_slow_mkl or is_transformed() or not is_enabled("tanh"):
         return False
     return x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() >= _MANY
 

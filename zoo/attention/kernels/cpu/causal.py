@@ -16,7 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from zoo.attention.cpu import Processor, is_enabled, is_transformed
 from zoo.attention.dropout import drop_mask
+from zoo.attention.kernels.cpu.softmax import LONGEST, is_of_few, most_weights
 from zoo.attention.kernels.dtypes import accumulation_dtype
 
 _ROWS = 48
@@ -34,6 +36,29 @@ def causal_attention(
     batch, heads = query.shape[:2]
     context = _Causal.apply(query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1), scale, dropout)
     return context.unflatten(0, (batch, heads))  # type: ignore[no-any-return]
+
+
+def use_causal_blocks(
+    query: Float[Tensor, "b h q d"],
+    key: Float[Tensor, "b g k d"],
+    value: Float[Tensor, "b g k v"],
+    p: float,
+    processor: Processor,
+) -> bool:
+    """Returns True if `causal_attention` is faster than PyTorch's kernel; it needs more memory.
+
+    PyTorch's CPU kernel does not support dropout; with dropout PyTorch computes all weights, and spends most of the
+    time on random numbers. For bfloat16 see `use_explicit_softmax`, which also serves short rows of float32.
+    """
+    if is_transformed() or not is_enabled("causal"):
+        return False
+    if not is_of_few(query, key, value, None if p else most_weights(query)):
+        return False
+    if query.dtype == torch.bfloat16:
+        return processor.has_bf16
+    if query.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    return p > 0.0 or key.shape[2] > LONGEST[torch.float32]
 
 
 class _Causal(torch.autograd.Function):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.cpu_features import PROCESSOR, Processor
+from zoo.attention.cpu import PROCESSOR, Processor, is_enabled
 
 _ROWS = 256
 _PRODUCTS = 2**25
@@ -46,7 +46,8 @@ def use_conv(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processo
     small widths.
     """
     rows = x.numel() // max(1, x.shape[-1])
-    return rows >= _ROWS and rows * weight.numel() >= _PRODUCTS and _has_choice(x, processor)
+    is_large = rows >= _ROWS and rows * weight.numel() >= _PRODUCTS
+    return is_large and is_enabled("linear") and _has_choice(x, processor)
 
 
 def use_conv_transposed(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
@@ -56,7 +57,8 @@ def use_conv_transposed(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"
     long.
     """
     rows = x.numel() // max(1, x.shape[-1])
-    return 0 < rows < _ROWS and rows * weight.numel() >= _PRODUCTS and _has_choice(x, processor)
+    is_wide = 0 < rows < _ROWS and rows * weight.numel() >= _PRODUCTS
+    return is_wide and is_enabled("linear") and _has_choice(x, processor)
 
 
 def addmm(base: Float[Tensor, "n e"], x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"]) -> Float[Tensor, "n e"]:
@@ -111,7 +113,7 @@ def use_prepacked(x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"], process
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
-    return len(x) * weight.numel() >= _PACKED_PRODUCTS and _has_choice(x, processor)
+    return len(x) * weight.numel() >= _PACKED_PRODUCTS and is_enabled("prepacked") and _has_choice(x, processor)
 
 
 def _convolve(x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"], bias: Tensor | None) -> Float[Tensor, "n e"]:

@@ -1,16 +1,37 @@
-"""The features of the CPU, read once. Kernels are chosen by shapes, dtype and these features, never by timing.
+"""The features of the CPU, and the switch of the kernels that are faster on some kinds of CPU.
 
-The faster of two kernels may differ between processors: `benchmarks/kernels.py` measures every choice on the processor
-at hand.
+Kernels are chosen by shapes, dtype and features of the CPU, never by timing, so that a run can be repeated. All of them
+can be switched off, with PyTorch's own operations in their place:
+
+    with use_cpu_kernels():                     # none; use_cpu_kernels("linear", "tanh"): these alone
+        trainer.fit(module, data)
+
+    ZOO_CPU_KERNELS=0 python train.py model=vit
+
+`benchmarks/cpu_kernels.py` measures what each gains in a training step on the processor at hand, and
+`benchmarks/kernels.py` every choice by size.
 """
 
 from __future__ import annotations
 
+import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+KERNELS = {
+    "linear": "linear layers as convolutions of oneDNN, where MKL is slow",
+    "prepacked": "weights that are laid out once for the products of a decoder's steps, where MKL is slow",
+    "tanh": "tanh as 2 sigmoid(2x) - 1, where MKL is slow",
+    "causal": "causal attention in blocks up to the diagonal, with dropout, for long rows or in bfloat16",
+    "softmax": "attention with stored weights, for short rows and in bfloat16",
+    "recurrence": "GRU and LSTM with both directions in a step and a backward pass of their own",
+}
+"""Name -> what is computed otherwise than by PyTorch."""
 
 
 class Processor(NamedTuple):
@@ -75,3 +96,31 @@ def _cpuinfo() -> dict[str, str]:
 
 
 PROCESSOR = _detect()
+
+
+def is_enabled(kernel: str) -> bool:
+    """Returns True if one of `KERNELS` may be chosen."""
+    return kernel in _enabled
+
+
+@contextmanager
+def use_cpu_kernels(*kernels: str) -> Iterator[None]:
+    """Lets only these of `KERNELS` be chosen while the context is open; without a name, none."""
+    global _enabled
+    if unknown := set(kernels) - set(KERNELS):
+        raise ValueError(f"there is no kernel {', '.join(sorted(unknown))}; there are {', '.join(KERNELS)}")
+    before, _enabled = _enabled, frozenset(kernels)
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
+def _read_switch(value: str | None) -> frozenset[str]:
+    """Returns the kernels that the environment variable ZOO_CPU_KERNELS leaves switched on."""
+    if value not in (None, "", "0", "1"):
+        raise ValueError(f"ZOO_CPU_KERNELS={value}: write 0, for PyTorch's own operations alone, or 1")
+    return frozenset() if value == "0" else frozenset(KERNELS)
+
+
+_enabled = _read_switch(os.environ.get("ZOO_CPU_KERNELS"))
