@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from zoo.attention.cpu import PROCESSOR
 def command() -> str:
     """Returns the command as a user would type it, without local folders and without `--out`."""
     data, words = os.environ.get("ZOO_DATA"), [word for word in sys.argv if not word.startswith("--out=")]
-    return " ".join(["python", *("$ZOO_DATA" if word == data else word for word in words)])
+    return " ".join(["python", *("$ZOO_DATA" if word == data else shlex.quote(word) for word in words)])
 
 
 def file(result: Mapping[str, Any], path: Path | None) -> None:

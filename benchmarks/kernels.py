@@ -24,15 +24,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention.cpu import PROCESSOR
-from zoo.attention.kernels.cpu import linear
 from zoo.attention.kernels.cpu.causal import causal_attention, use_causal_blocks
-from zoo.attention.kernels.cpu.linear import use_conv
 from zoo.attention.kernels.cpu.softmax import explicit_softmax, use_explicit_softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
-LINEAR = [(256, 64, 128), (1184, 64, 128), (64, 512, 512), (1576, 192, 768), (4160, 192, 192), (4160, 768, 192)]
-"""Numbers of rows, inputs and outputs."""
 ROWS = [(8, 16), (17, 16), (36, 16), (65, 16), (97, 16), (17, 64), (65, 64), (197, 64), (256, 16), (384, 64)]
 """Numbers of keys in a row, and widths of a head."""
 HEADS = 64
@@ -47,7 +43,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     disable_malloc_trim()
-    found = [*_products(options.repeats), *_attention(options.repeats)]
+    found = _attention(options.repeats)
     result = {
         "choices": found,
         "threads": options.threads,
@@ -56,25 +52,6 @@ def main() -> None:
         "commit": commit_of_checkout(),
     }
     file(result, options.out)
-
-
-def _products(repeats: int) -> list[dict[str, Any]]:
-    found = []
-    for rows, inputs, outputs in LINEAR:
-        x, weight, bias = _drawn(rows, inputs), _drawn(outputs, inputs), _drawn(outputs)
-        own, chosen = partial(_as_convolution, x, weight, bias), use_conv(x, weight, PROCESSOR)
-        times = _interleaved(partial(F.linear, x, weight, bias), own, (x, weight, bias), repeats)
-        name = f"convolution for a product, {rows} x {inputs} x {outputs}"
-        found.append(_shown(name, "float32", times, chosen))
-    return found
-
-
-def _as_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    chosen, linear.use_conv = linear.use_conv, lambda *_: True
-    try:
-        return linear.linear(x, weight, bias)
-    finally:
-        linear.use_conv = chosen
 
 
 def _attention(repeats: int) -> list[dict[str, Any]]:

@@ -133,9 +133,10 @@ class Attention(AttentionSite):
         Returns:
             The context of each query, and the state after these queries (None if none was given).
         """
-        support.check(query, key, value)
-        support = self._narrow(query, key, support)
-        return self._attend(query, self.prepare(key, value, support), support, state)
+        support.check(query, key, value)  # (b,h,q,d) (b,g,k,d) (b,g,k,v), g heads of keys and values, in dense layouts
+        support = self._narrow(query, key, support)  # by `restrict`: a window, for example
+        memory = self.prepare(key, value, support)  # what depends on keys alone; keys that nobody may see are zero
+        return self._attend(query, memory, support, state)  # (b,h,q,v)
 
     def weights(
         self,
@@ -242,7 +243,7 @@ class Attention(AttentionSite):
     ) -> tuple[Tensor, AttentionState | None]:
         """Computes c_i = sum_j w_ij v_j: with a fused kernel if there is one, otherwise with stored weights.
 
-        The shapes extras the lines are those of a `DenseSupport`; other layouts keep their pairs in other forms.
+        The shapes beside the lines are those of a `DenseSupport`; other layouts keep their pairs in other forms.
 
         Args:
             support: The support, narrowed by `restrict`.
@@ -313,7 +314,7 @@ class Attention(AttentionSite):
         return _Weights.concatenate(steps), after
 
     def _run_kernel(self, kernel: fused.Kernel, query: Tensor, key: Tensor, value: Tensor, support: Support) -> Tensor:
-        """Computes the context with a fused kernel, which has no weights; a recorder's are computed extras it."""
+        """Computes the context with a fused kernel, which has no weights; a recorder's are computed beside it."""
         heads = query.shape[1]
         if kernel is not fused.dot_softmax or key.shape[1] != value.shape[1]:
             key, value = repeat_kv(key, heads), repeat_kv(value, heads)
@@ -359,7 +360,7 @@ class Attention(AttentionSite):
 
 
 class _Weights(NamedTuple):
-    """The weights of some queries, and what a map has extras them."""
+    """The weights of some queries, and what a map has beside them."""
 
     weights: Tensor
     alignment: Tensor | None = None

@@ -3,7 +3,7 @@
 Kernels are chosen by shapes, dtype and features of the CPU, never by timing, so that a run can be repeated. All of them
 can be switched off, with PyTorch's own operations in their place:
 
-    with use_cpu_kernels():                     # none; use_cpu_kernels("linear", "tanh"): these alone
+    with use_cpu_kernels():                     # none; use_cpu_kernels("tanh"): this one alone
         trainer.fit(module, data)
 
     ZOO_CPU_KERNELS=0 python train.py model=vit
@@ -24,8 +24,6 @@ from typing import NamedTuple
 import torch
 
 KERNELS = {
-    "linear": "linear layers as convolutions of oneDNN, where MKL is slow",
-    "prepacked": "weights that are laid out once for the products of a decoder's steps, where MKL is slow",
     "tanh": "tanh as 2 sigmoid(2x) - 1, where MKL is slow",
     "causal": "causal attention in blocks up to the diagonal, with dropout, for long rows or in bfloat16",
     "softmax": "attention with stored weights, for short rows and in bfloat16",

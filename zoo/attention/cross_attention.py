@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from zoo.attention import decoding
 from zoo.attention.attention_state import AttentionState
-from zoo.attention.kernels.cpu.linear import Linear
 from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Traits, Use, check
 from zoo.attention.site import AttentionSite
@@ -74,7 +73,7 @@ class CrossAttention(nn.Module):
         if not self.attend.is_content_based:
             self.query, self.key = ZeroProjection(compared), ZeroProjection(compared)
         elif hidden is not None:
-            self.query, self.key = Linear(dim, hidden, bias=False), Linear(key_dim, hidden, bias=False)
+            self.query, self.key = nn.Linear(dim, hidden, bias=False), nn.Linear(key_dim, hidden, bias=False)
         elif key_dim != dim:
             raise ValueError(
                 f"queries have width {dim} and keys {key_dim}: give hidden, a width that both are projected to, or "

@@ -3,7 +3,6 @@
 Which that is depends on shapes, dtype and processor; see `zoo.attention.cpu`. Elsewhere they are those of PyTorch.
 """
 
-from zoo.attention.kernels.cpu.linear import Linear, PrepackedLinear, addmm, linear
 from zoo.attention.kernels.cpu.tanh import tanh, tanh_
 
-__all__ = ["Linear", "PrepackedLinear", "addmm", "linear", "tanh", "tanh_"]
+__all__ = ["tanh", "tanh_"]

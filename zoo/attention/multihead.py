@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from zoo.attention.cross_attention import ZeroProjection
 from zoo.attention.decoding import add_initial_state, attend_step, ensure_state, extend
 from zoo.attention.factories import make_sized
-from zoo.attention.kernels.cpu.linear import Linear
 from zoo.attention.kv_cache import KVCache, zero_masked_nonfinite
 from zoo.attention.mechanism import Position, Use, check
 from zoo.attention.site import AttentionSite
@@ -70,10 +69,10 @@ class MultiheadAttention(nn.Module):
         source_dim = dim if source_dim is None else source_dim
         self.heads = heads
         self.key_heads = key_heads
-        self.query: nn.Module = Linear(dim, dim, bias=bias)
-        self.key: nn.Module = Linear(source_dim, dim // heads * key_heads, bias=bias)
-        self.value = Linear(source_dim, dim // heads * key_heads, bias=bias)
-        self.out = Linear(dim, dim, bias=bias if out_bias is None else out_bias) if project else nn.Identity()
+        self.query: nn.Module = nn.Linear(dim, dim, bias=bias)
+        self.key: nn.Module = nn.Linear(source_dim, dim // heads * key_heads, bias=bias)
+        self.value = nn.Linear(source_dim, dim // heads * key_heads, bias=bias)
+        self.out = nn.Linear(dim, dim, bias=bias if out_bias is None else out_bias) if project else nn.Identity()
         self.attend = attend(dim // heads, heads)
         if not self.attend.is_content_based:
             self.query, self.key = ZeroProjection(dim), ZeroProjection(dim // heads * key_heads)

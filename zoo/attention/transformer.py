@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from zoo.attention.attention_state import flatten_beams
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.cpu.linear import Linear
 from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Use, check
 from zoo.attention.multihead import MultiheadAttention
@@ -40,10 +39,10 @@ class FeedForward(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        self.expand = Linear(dim, width)
+        self.expand = nn.Linear(dim, width)
         self.activation = activation()
         self.dropout = Dropout(dropout)
-        self.contract = Linear(width, dim)
+        self.contract = nn.Linear(width, dim)
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         return self.contract(self.dropout(self.activation(self.expand(x))))  # type: ignore[no-any-return]

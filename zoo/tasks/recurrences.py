@@ -19,8 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-from zoo.attention.functional import linear
+from torch.nn import functional as F
 
 
 class Cell(Protocol):
@@ -260,7 +259,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> Tensor:
         gates = x.new_empty(len(to_gates), len(x), to_gates.shape[1])
         for of_direction, order, weight, bias in zip(gates, steps.order, to_gates, biases[0], strict=True):
-            of_direction.copy_(linear(x.index_select(0, order), weight, bias))
+            of_direction.copy_(F.linear(x.index_select(0, order), weight, bias))
         states, kept = cell.forward(gates, between.transpose(1, 2), biases[1].unsqueeze(1), steps.sizes)
         ctx.cell, ctx.steps = cell, steps
         ctx.save_for_backward(x, to_gates, between, states, *kept)
@@ -279,10 +278,10 @@ class _Recurrence(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             to_x = torch.zeros_like(x)
             for part, weight, places in zip(of_input, to_gates, steps.places, strict=True):
-                to_x += linear(part, weight.t()).index_select(0, places)
+                to_x += (part @ weight).index_select(0, places)
         rows = (x.index_select(0, order) for order in steps.order)
         to_weight, between = (
-            torch.stack([linear(part.t(), each.t()) for part, each in zip(parts, of, strict=True)])
+            torch.stack([part.t() @ each for part, each in zip(parts, of, strict=True)])
             for parts, of in ((of_input, rows), (of_hidden, before))
         )
         return None, to_x, None, to_weight, between, of_input.sum(1), of_hidden.sum(1)

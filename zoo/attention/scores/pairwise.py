@@ -35,7 +35,6 @@ from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.initialization import glorot_
-from zoo.attention.kernels.cpu.linear import linear
 from zoo.attention.kernels.cpu.tanh import tanh_
 from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, Use, check_widths
@@ -394,7 +393,7 @@ def _map_heads(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> 
     if x.shape[-1] != width or heads % x.shape[1]:
         raise ValueError(f"a score for {heads} heads of width {width} was given {x.shape[1]} of {x.shape[-1]}")
     if heads == 1:
-        return linear(x, weight[0])
+        return F.linear(x, weight[0])
     grouped = weight.view(x.shape[1], -1, *weight.shape[1:])
     return torch.einsum("xg...d,gred->xgr...e", x, grouped).flatten(1, 2)
 

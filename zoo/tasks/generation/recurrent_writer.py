@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attention
-from zoo.attention.functional import Linear
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.types import PositiveInt, validate_ranges
@@ -44,7 +43,7 @@ class RecurrentWriter(GeneratingNet):
             key_dim=encoder.key_width,
             attend=attend,
         )
-        self.head = Linear(self.decoder.width, tokens)
+        self.head = nn.Linear(self.decoder.width, tokens)
         self.align = "decoder.attention.attend" if self.decoder.attention.width else None
 
     def encode(self, source: Any) -> Encoded:

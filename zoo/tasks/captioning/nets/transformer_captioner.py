@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from zoo.attention import Attention, AttentionFactory, DenseSupport, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.attention.functional import Linear
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
 from zoo.tasks.pictures.seen import Seen
@@ -43,7 +42,7 @@ class TransformerCaptioner(GeneratingNet):
     """
 
     align: str
-    head: Linear
+    head: nn.Linear
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class TransformerCaptioner(GeneratingNet):
             dropout=dropout,
             align=align,
         )
-        self.head = Linear(dim, tokens, bias=False)
+        self.head = nn.Linear(dim, tokens, bias=False)
         nn.init.normal_(self.head.weight, std=dim**-0.5)
         self.align = f"decoder.{self.decoder.site}"
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, CrossAttention
 from zoo.attention.dropout import Dropout
-from zoo.attention.functional import Linear
 from zoo.tasks.generation.decoders.cells import Kind
 from zoo.tasks.generation.decoders.first import FirstState
 from zoo.tasks.generation.decoders.products import asking
@@ -80,7 +79,7 @@ class Bahdanau(nn.Module):
         self.stack = Stack(word_dim=dim, fed_dim=context, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
         self.selector = nn.Linear(hidden, 1) if selector and context else None
         self.is_maxout = readout == "maxout"
-        self.readout = Linear(hidden + context + dim, self.width * (2 if self.is_maxout else 1))
+        self.readout = nn.Linear(hidden + context + dim, self.width * (2 if self.is_maxout else 1))
         self.dropout = Dropout(out_dropout)
 
     def start(self, source: Encoded) -> RecurrentState:
@@ -108,7 +107,7 @@ class Bahdanau(nn.Module):
         words, sizes = self.vectors(read), state.top.shape[:2]
         states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
         steps, rows = read.shape
-        loop, asked = self.stack.loop(words, state.weights), asking(self.attention, steps, rows, state.weights)
+        loop, asked = self.stack.loop(words), asking(self.attention, steps, rows)
         memory, position = state.memory, state.position
         tops, contexts = [], []
         for step in range(steps):

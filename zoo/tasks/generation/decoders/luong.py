@@ -8,13 +8,14 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.attention import Attention, CrossAttention, KVCache
 from zoo.attention.dropout import Dropout
-from zoo.attention.functional import Linear, linear, tanh
+from zoo.attention.functional import tanh
 from zoo.tasks.generation.decoders.cells import Kind, advanced
 from zoo.tasks.generation.decoders.first import FirstState
-from zoo.tasks.generation.decoders.products import Weights, asking, repeated
+from zoo.tasks.generation.decoders.products import asking, repeated
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
@@ -72,7 +73,7 @@ class Luong(nn.Module):
         made = nn.GRU if cell == "gru" else nn.LSTM
         self.layers = made(dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.kind, self.between = cell, Dropout(dropout)
-        self.readout = Linear(self.attention.width + hidden, hidden)
+        self.readout = nn.Linear(self.attention.width + hidden, hidden)
         self.dropout = Dropout(out_dropout)
 
     def start(self, source: Encoded) -> RecurrentState:
@@ -82,7 +83,7 @@ class Luong(nn.Module):
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
         """Returns t of all steps."""
-        hidden, _ = self._through(read, self.first(source.summary), Weights())
+        hidden, _ = self._through(read, self.first(source.summary))
         memory = self.attention.prepare(source.states, source.support, source.keys)
         context, _ = self.attention.attend_step(hidden, memory)
         return self._read_out(context, hidden)
@@ -92,26 +93,26 @@ class Luong(nn.Module):
     ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
         """Returns t of the next step of each hypothesis."""
         rows = tuple(tuple(each.flatten(0, 1).unsqueeze(1) for each in layer) for layer in state.layers)
-        hidden, layers = self._through(tokens.view(-1, 1), rows, state.weights)
+        hidden, layers = self._through(tokens.view(-1, 1), rows)
         hidden = hidden.view(*tokens.shape, self.width)
         context, memory = self.attention.attend_step(hidden, state.memory, state.position, parallel_hypotheses=True)
         after = tuple(tuple(each.view(hidden.shape) for each in layer) for layer in layers)
         return self._read_out(context, hidden), replace(state, layers=after, memory=memory, position=state.position + 1)
 
     def _through(
-        self, read: Int[Tensor, "r n"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...], weights: Weights
+        self, read: Int[Tensor, "r n"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Returns the states of the last layer at all steps, and those of all layers after the last step."""
         words = self.vectors(read)
         if words.device.type == "cpu" and not torch.compiler.is_compiling():
-            return self._by_steps(words, states, weights)
+            return self._by_steps(words, states)
         first = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]
         hidden, last = self.layers(words, first[0] if len(first) == 1 else tuple(first))
         parts = (last,) if len(first) == 1 else last
         return hidden, tuple(zip(*parts, strict=True))
 
     def _by_steps(
-        self, x: Float[Tensor, "r n e"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...], weights: Weights
+        self, x: Float[Tensor, "r n e"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Computes what PyTorch's module computes, which has no kernel for all steps on CPUs."""
         x, after = x.transpose(0, 1), []
@@ -119,9 +120,9 @@ class Luong(nn.Module):
             to_input, to_state, bias, of_bias = (getattr(self.layers, f"{part}_l{number}") for part in _PARTS)
             x = self.between(x) if number else x
             now = tuple(each.squeeze(1) for each in state)
-            of_state = repeated(of_bias, to_state, weights, *x.shape[:2])
+            of_state = repeated(of_bias, to_state, *x.shape[:2])
             found = []
-            for step, of_input in enumerate(linear(x, to_input, bias).unbind(0)):
+            for step, of_input in enumerate(F.linear(x, to_input, bias).unbind(0)):
                 now = advanced(self.kind, of_input, of_state(step, now[0]), now)
                 found.append(now[0])
             x = torch.stack(found)
@@ -165,7 +166,7 @@ class InputFeeding(nn.Module):
         )
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
         self.stack = Stack(word_dim=dim, fed_dim=hidden, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
-        self.readout = Linear(self.attention.width + hidden, hidden)
+        self.readout = nn.Linear(self.attention.width + hidden, hidden)
         self.dropout = Dropout(out_dropout)
 
     def start(self, source: Encoded) -> RecurrentState:
@@ -196,9 +197,9 @@ class InputFeeding(nn.Module):
         """Computes steps; the hypotheses of all sentences are rows."""
         sizes, (steps, rows) = state.top.shape[:2], read.shape
         states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
-        loop = self.stack.loop(self.vectors(read), state.weights)
-        asked = asking(self.attention, steps, rows, state.weights)
-        readout = repeated(self.readout.bias, self.readout.weight, state.weights, steps, rows)
+        loop = self.stack.loop(self.vectors(read))
+        asked = asking(self.attention, steps, rows)
+        readout = repeated(self.readout.bias, self.readout.weight, steps, rows)
         assert state.fed is not None
         memory, position, fed = state.memory, state.position, state.fed.flatten(0, 1)
         found = []

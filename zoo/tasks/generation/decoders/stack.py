@@ -6,10 +6,11 @@ from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.attention.dropout import Dropout
 from zoo.tasks.generation.decoders.cells import Kind, Layer
-from zoo.tasks.generation.decoders.products import Product, Products, Weights, of_words, repeated
+from zoo.tasks.generation.decoders.products import Product, Products, repeated
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 States = tuple[tuple[Float[Tensor, "r d"], ...], ...]
@@ -45,15 +46,15 @@ class Stack(nn.Module):
         )
         self.dropout = Dropout(dropout)
 
-    def loop(self, words: Float[Tensor, "n r e"], weights: Weights) -> Loop:
+    def loop(self, words: Float[Tensor, "n r e"]) -> Loop:
         """Computes what the words of all steps contribute, before the first step."""
-        return Loop(self, words, weights)
+        return Loop(self, words)
 
 
 class Loop:
     """The steps of a stack."""
 
-    def __init__(self, stack: Stack, words: Float[Tensor, "n r e"], weights: Weights) -> None:
+    def __init__(self, stack: Stack, words: Float[Tensor, "n r e"]) -> None:
         self.stack = stack
         steps, rows, width = words.shape
         self.of_input: list[Product] = []
@@ -61,11 +62,11 @@ class Loop:
         for number, layer in enumerate(cast("list[Layer]", list(stack.layers))):
             weight, bias = layer.weight_ih, layer.bias_ih
             if number:
-                self.of_input.append(repeated(bias, weight, weights, steps, rows))
+                self.of_input.append(repeated(bias, weight, steps, rows))
             else:
-                of_word = of_words(words, weight[:, :width], bias, weights)
-                self.of_input.append(Products(of_word, weight[:, width:], weights).at)
-            self.of_state.append(repeated(layer.bias_hh, layer.weight_hh, weights, steps, rows))
+                of_word = F.linear(words, weight[:, :width], bias)
+                self.of_input.append(Products(of_word, weight[:, width:]).at)
+            self.of_state.append(repeated(layer.bias_hh, layer.weight_hh, steps, rows))
 
     def at(self, step: int, fed: Float[Tensor, "r f"], states: States) -> States:
         """Returns the states after a step."""

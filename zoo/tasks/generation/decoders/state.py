@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention import DenseSupport, KVCache
 from zoo.attention.attention_state import select_beams
-from zoo.tasks.generation.decoders.products import Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +37,12 @@ class RecurrentState:
         memory: Prepared keys and values of the source, which the hypotheses of a sentence share, and their attention.
         fed: What the step before returned, for decoders that read it (input feeding).
         position: Number of steps so far.
-        weights: The weights of the decoder, which all steps of a decoding share.
     """
 
     layers: tuple[tuple[Float[Tensor, "b w d"], ...], ...]
     memory: KVCache
     fed: Float[Tensor, "b w d"] | None = None
     position: int = 0
-    weights: Weights = field(default_factory=Weights)
 
     @property
     def top(self) -> Float[Tensor, "b w d"]:

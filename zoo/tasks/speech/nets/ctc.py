@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchaudio.functional import forced_align
 
-from zoo.attention.functional import Linear
 from zoo.decoding.decoder import get_coverage
 from zoo.decoding.ensemble import Ensemble, WeightedSum
 from zoo.tasks.generation.decoders.state import Encoded
@@ -35,7 +34,7 @@ class CTC(nn.Module):
 
     def __init__(self, *, width: PositiveInt, tokens: PositiveInt) -> None:
         super().__init__()
-        self.head = Linear(width, tokens)
+        self.head = nn.Linear(width, tokens)
 
     def forward(self, encoded: Encoded) -> Heard:
         """Returns the log-probability of each symbol at each place, in at least fp32."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from zoo.attention import AttentionFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.attention.functional import Linear
 from zoo.attention.kernels.dtypes import upcast
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.transformer import Norm, SelfAttend, TransformerEncoder
@@ -212,7 +211,7 @@ class TransformerListener(nn.Module):
         super().__init__()
         self.read = nn.Identity()
         self.convolutions = nn.Sequential(*_convolutions(features, channels, size))
-        self.project = Linear(channels[-1] if channels else features, dim)
+        self.project = nn.Linear(channels[-1] if channels else features, dim)
         self.position = None if position is None else make_sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
         self.blocks = TransformerEncoder(

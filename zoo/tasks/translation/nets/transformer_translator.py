@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from zoo.attention import Attention, AttentionFactory, Learned, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.attention.functional import Linear
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.transformer import (
@@ -53,7 +52,7 @@ class TransformerTranslator(GeneratingNet):
     """
 
     align: str
-    head: Linear
+    head: nn.Linear
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class TransformerTranslator(GeneratingNet):
             dropout=dropout,
             align=align,
         )
-        self.head = Linear(dim, target_words, bias=False)
+        self.head = nn.Linear(dim, target_words, bias=False)
         self.align = f"decoder.{self.decoder.site}"
         tables = [table.weight for table in (self.source_words, self.target_words, self.head) if table is not None]
         for table in tables + ([self.position.vectors] if isinstance(self.position, Learned) else []):
