@@ -109,7 +109,7 @@ def _count_kinds(problems: Sequence[str]) -> list[str]:
     """Returns problems in their order; of a kind with many, the first few, and a count of the others."""
     kinds: dict[tuple[str, ...], list[str]] = {}
     for problem in problems:
-        kinds.setdefault(_kind(problem), []).append(problem)
+        kinds.setdefault(_get_kind(problem), []).append(problem)
     messages = []
     for group in kinds.values():
         if len(group) <= _MAX_ALIKE:
@@ -125,7 +125,7 @@ def _count_kinds(problems: Sequence[str]) -> list[str]:
     return messages
 
 
-def _kind(problem: str) -> tuple[str, ...]:
+def _get_kind(problem: str) -> tuple[str, ...]:
     """Returns what problems have in common that differ in their lines, files of a folder, and values alone."""
     place = _PLACE.match(problem)
     is_row = place is not None and (place["line"] is not None or place["id"] is not None)

@@ -41,7 +41,7 @@ def explain(error: BaseException, remedy: str) -> OutOfMemoryError:
     amount = _AMOUNT.search(text)
     request = f"asked for {_format_amount(amount)}" if amount else "asked for more than there is"
     owner = "of the GPU " if "CUDA" in text or "HIP" in text else ""
-    return OutOfMemoryError(f"the memory {owner}does not suffice: {_place(error)} {request}; {remedy}")
+    return OutOfMemoryError(f"the memory {owner}does not suffice: {_find_place(error)} {request}; {remedy}")
 
 
 def advise(options: Iterable[str]) -> str:
@@ -55,7 +55,7 @@ def advise(options: Iterable[str]) -> str:
     return f"lower {' or '.join(relevant or ['data.batch_size'])}, or the sizes of the model"
 
 
-def _place(error: BaseException) -> str:
+def _find_place(error: BaseException) -> str:
     """Returns the innermost line of this package on the way to the error, also if that was in a worker process."""
     text = "".join([*traceback.format_tb(error.__traceback__), str(error)])
     matches = [match for match in _PLACE.finditer(text) if Path(match["file"]).is_relative_to(_PACKAGE)]

@@ -48,7 +48,7 @@ def evaluate(options: argparse.Namespace) -> None:
     module, data = _load(options)
     split = options.split
     if not evaluation.has_examples(data, split):
-        raise DataError(f"{_source_of(options)} has no examples in the split {split!r}")
+        raise DataError(f"{_name_source(options)} has no examples in the split {split!r}")
     if options.worst > 0:
         module.maps(data, MapOptions(ids=()))  # refuses a model without maps before the work begins
     with nullcontext() if options.out is None else open_output(options.out) as file:
@@ -60,7 +60,7 @@ def evaluate(options: argparse.Namespace) -> None:
             file.write(json.dumps({**metrics, **evaluation.make_protocol(module, data)}, indent=2) + "\n")
     tables = dict(module.tables())
     if options.worst > 0:
-        tables["worst"] = _worst(module, data, split, options.worst)
+        tables["worst"] = _find_worst(module, data, split, options.worst)
         summary.show_rows(tables["worst"], f"the {len(tables['worst'])} worst of {split}")
     if options.out is not None and not is_stream(options.out):  # no files are written beside a device
         for name, rows in tables.items():
@@ -70,14 +70,14 @@ def evaluate(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Writes the predictions, in the order of the input, as a table, as JSONL or as lines of text."""
     form = choose_form(options.out, options.format)
-    module = _module(options)
+    module = _build_module(options)
     keywords = given(options, module.predict_options)
     arriving_rows = module.arriving(**keywords)
     if arriving_rows is not None:
         _predict_arriving(arriving_rows, options, form)
         return
     with nullcontext(sanitize(sys.stdout)) if options.out is None else open_output(options.out) as file:
-        examples = module.beside(_examples(module, options, module.predictor(**keywords)), **keywords)
+        examples = module.beside(_iter_examples(module, options, module.predictor(**keywords)), **keywords)
         count = write_examples(file, examples, form, module.answer_column)
     if options.out is not None:
         stream = sys.stderr if is_stream(options.out) else sys.stdout
@@ -91,7 +91,7 @@ def maps(options: argparse.Namespace) -> None:
     module, data = _load(options)
     map_options = MapOptions(
         heads=options.heads,
-        layers=_numbers_or_names(options.layers),
+        layers=_parse_layers(options.layers),
         budget=options.budget,
         ids=None if options.ids is None else list(dict.fromkeys(part.strip() for part in options.ids.split(","))),
         pictures=options.pictures,
@@ -127,35 +127,35 @@ def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespac
 
 def _load(options: argparse.Namespace) -> tuple[Task, TaskData]:
     """Returns the module of a checkpoint and its data."""
-    module = _module(options)
+    module = _build_module(options)
     module.set_decoding(**given(options, module.decoding_options))
-    return module, _data(module, options)
+    return module, _setup_data(module, options)
 
 
-def _source_of(options: argparse.Namespace) -> str:
+def _name_source(options: argparse.Namespace) -> str:
     """Returns the names of the user's own files, for messages."""
     return ", ".join(map(str, options.input or ())) or "the data"
 
 
-def _module(options: argparse.Namespace) -> Task:
+def _build_module(options: argparse.Namespace) -> Task:
     """Returns the module of the checkpoint that was read to know its options."""
     module = checkpoint.build_module(options.content, options.checkpoint).eval()
     del options.content
     return module
 
 
-def _examples(module: Task, options: argparse.Namespace, answer: Answer) -> Iterator[list[dict[str, Any]]]:
+def _iter_examples(module: Task, options: argparse.Namespace, answer: Answer) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of each example that is to be predicted."""
     if options.input == [_STANDARD_INPUT]:
-        yield from _examples_of_lines(answer, module, options)
+        yield from _iter_stdin_examples(answer, module, options)
         return
     labels, split = UnknownLabels(), options.split
-    data = _data(module, options, labels=labels)
+    data = _setup_data(module, options, labels=labels)
     if report := labels.report():
         warn(report)
     loader = data.prediction_loader(split)
     if split != "all" and not len(loader.examples):
-        raise DataError(f"{_source_of(options)} has no examples in the split {split!r}")
+        raise DataError(f"{_name_source(options)} has no examples in the split {split!r}")
     is_shown = options.out is not None or not sys.stdout.isatty()
     with bar("predicting", len(loader.examples), is_shown=is_shown) as tick:
         examples = by_example(answer, loader, tick)
@@ -177,7 +177,7 @@ def _insert_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLin
     yield from ([] for _ in range(next_number, lines.total))
 
 
-def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+def _iter_stdin_examples(answer: Answer, module: Task, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of each line of standard input, as soon as lines have arrived; none for a blank line."""
     kind = resolve_class(module.about["config"]["data"]["_target_"], "data")
     if kind.written is None:
@@ -188,7 +188,7 @@ def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace
     for lines in iter_arriving_lines(sys.stdin.buffer):
         texts = [line for line in lines if line.strip()]
         if texts:
-            data = _data(module, options, texts, first_number)
+            data = _setup_data(module, options, texts, first_number)
             examples = by_example(answer, data.predict_dataloader())
         for line in lines:
             yield next(examples) if line.strip() else []
@@ -198,7 +198,7 @@ def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace
         raise DataError("standard input has no line. Write an example on each line.")
 
 
-def _data(
+def _setup_data(
     module: Task,
     options: argparse.Namespace,
     lines: Sequence[str] = (),
@@ -261,15 +261,15 @@ def _check_folder(options: argparse.Namespace) -> None:
 
 
 @torch.inference_mode()
-def _answers(answer: Answer, batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
+def _iter_answers(answer: Answer, batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
     for batch in batches:
         yield answer(batch)
 
 
-def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
+def _find_worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
     """Returns the examples with the highest loss, and where the model looks in them."""
     examples: list[dict[str, Any]] = []
-    for columns in _answers(module.predict_step, data.loader(split)):
+    for columns in _iter_answers(module.predict_step, data.loader(split)):
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         examples += [row for row in rows if row["split"] == split and row["loss"] is not None]
         examples = sorted(examples, key=lambda row: -row["loss"])[:count]
@@ -281,7 +281,7 @@ def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[st
     ]
 
 
-def _numbers_or_names(text: str | None) -> list[int | str] | None:
+def _parse_layers(text: str | None) -> list[int | str] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]

@@ -59,14 +59,14 @@ _TRAIN_HELP = """\
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. A ZooError prints one message and gives exit code 2, an interruption 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    with _plain_warnings(), name_streams():
+    with _format_warnings(), name_streams():
         return _main(arguments)
 
 
 def _main(arguments: list[str]) -> int:
     try:
         try:
-            return _result(arguments)
+            return _dispatch(arguments)
         finally:  # argparse exits
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has seen enough
@@ -85,7 +85,7 @@ def _main(arguments: list[str]) -> int:
             raise
         if isinstance(error, OSError) and names_a_file:
             return _fail(f"{error.filename}: {error.strerror}")
-        return _fail(str(out_of_memory.explain(error, _remedy_of_shortage(arguments))))
+        return _fail(str(out_of_memory.explain(error, _advise_on_memory(arguments))))
     except KeyboardInterrupt:
         return _fail("stopped", 130)
 
@@ -97,7 +97,7 @@ def _fail(message: str, code: int = 2) -> int:
     return code
 
 
-def _remedy_of_shortage(arguments: list[str]) -> str:
+def _advise_on_memory(arguments: list[str]) -> str:
     """Returns what to lower where the memory does not suffice for a command."""
     if arguments[:1] == ["maps"]:
         return "lower --budget, name fewer examples with --ids, or shorten them"
@@ -112,7 +112,7 @@ def _remedy_of_shortage(arguments: list[str]) -> str:
         return out_of_memory.advise(())
 
 
-def _result(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str]) -> int:
     for name in ("ZOO_DATA", "ZOO_CACHE"):
         if name in os.environ:
             os.environ[name] = os.path.expanduser(os.environ[name])
@@ -126,7 +126,7 @@ def _result(arguments: list[str]) -> int:
 
 
 @contextmanager
-def _plain_warnings() -> Iterator[None]:
+def _format_warnings() -> Iterator[None]:
     """Prints warnings of this package without the line of code that raises them, inside its context."""
     default_format = warnings.formatwarning
 
@@ -314,31 +314,35 @@ def argument_parser(model_options: Sequence[CommandOption] = (), model: str = ""
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     listing.add_argument("group", nargs="?", help="one of those below; all if not given")
-    listing.set_defaults(command=_list)
+    listing.set_defaults(command=_print_choices)
 
     evaluating = commands.add_parser("evaluate", help="the metrics of a checkpoint")
     _add_checkpoint(evaluating)
     evaluating.add_argument("--split", choices=("train", "val", "test"), default="test")
     evaluating.add_argument("--worst", type=int, default=0, metavar="N", help="the N worst examples, with their maps")
-    evaluating.add_argument("--out", type=_path, help="also write the metrics to this JSON file, and tables beside it")
-    evaluating.set_defaults(command=_command("evaluate"))
+    evaluating.add_argument(
+        "--out", type=_parse_path, help="also write the metrics to this JSON file, and tables beside it"
+    )
+    evaluating.set_defaults(command=_make_command("evaluate"))
 
     predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
     _add_checkpoint(predicting)
     predicting.add_argument(
         "--split", choices=("train", "val", "test", "all"), default="all", help="predict these alone"
     )
-    predicting.add_argument("--out", type=_path, help="a .csv, .tsv, .jsonl or .txt file; the terminal if not given")
+    predicting.add_argument(
+        "--out", type=_parse_path, help="a .csv, .tsv, .jsonl or .txt file; the terminal if not given"
+    )
     predicting.add_argument(
         "--format",
         choices=("text", "csv", "tsv", "jsonl"),
         help="of the output: text has a line of answers for each example; default: by the ending of --out",
     )
-    predicting.set_defaults(command=_command("predict"))
+    predicting.set_defaults(command=_make_command("predict"))
 
     mapping = commands.add_parser("maps", help="attention maps: arrays, tables, pictures, scores")
     _add_checkpoint(mapping)
-    mapping.add_argument("--out", type=_path, required=True, help="the folder to write")
+    mapping.add_argument("--out", type=_parse_path, required=True, help="the folder to write")
     mapping.add_argument("--heads", choices=("each", "mean"), default="each")
     mapping.add_argument("--layers", help="numbers or patterns of attention sites, separated by commas")
     mapping.add_argument(
@@ -363,7 +367,7 @@ def argument_parser(model_options: Sequence[CommandOption] = (), model: str = ""
         "with --pictures=0, nothing else",
     )
     mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
-    mapping.set_defaults(command=_command("maps"))
+    mapping.set_defaults(command=_make_command("maps"))
     for command in (evaluating, predicting, mapping):
         if model_options:
             group = command.add_argument_group(f"options of {escape_control(model)}")
@@ -375,10 +379,10 @@ def argument_parser(model_options: Sequence[CommandOption] = (), model: str = ""
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", type=_path, help="such as runs/.../checkpoints/best.ckpt")
+    parser.add_argument("checkpoint", type=_parse_path, help="such as runs/.../checkpoints/best.ckpt")
     input_help = "your own data in the form the model was trained on; if not given, the data it was trained on"
-    parser.add_argument("input", type=_path, nargs="*", help=input_help)
-    parser.add_argument("--data", type=_path, nargs="+", default=[], help="the same, by name")
+    parser.add_argument("input", type=_parse_path, nargs="*", help=input_help)
+    parser.add_argument("--data", type=_parse_path, nargs="+", default=[], help="the same, by name")
     parser.add_argument(
         "--on-bad-row", choices=("error", "skip"), help="bad rows of your data: stop, or leave them out and count them"
     )
@@ -387,16 +391,16 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     )
     for option in BATCH_OPTIONS:
         parser.add_argument(f"--{option.name}", **option.keywords())
-    parser.add_argument("--root", type=_path, help="where data sets are; default: $ZOO_DATA, or as in training")
+    parser.add_argument("--root", type=_parse_path, help="where data sets are; default: $ZOO_DATA, or as in training")
 
 
-def _path(text: str) -> Path:
+def _parse_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("it is empty (an unset shell variable?)")
     return Path(os.path.expanduser(text))
 
 
-def _command(name: str) -> Callable[[argparse.Namespace], None]:
+def _make_command(name: str) -> Callable[[argparse.Namespace], None]:
     def run(options: argparse.Namespace) -> None:
         from zoo.cli import commands
 
@@ -405,7 +409,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], None]:
     return run
 
 
-def _list(options: argparse.Namespace) -> None:
+def _print_choices(options: argparse.Namespace) -> None:
     if options.group is not None and options.group not in LISTED:
         raise ConfigError(f"there is no group {options.group!r}. {did_you_mean(options.group, LISTED)}")
     for group in (options.group,) if options.group else LISTED:

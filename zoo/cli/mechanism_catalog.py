@@ -53,7 +53,7 @@ def kinds() -> Iterator[Kind]:
     public = _read_exports()
     for path in sorted(CORE.iterdir()):
         files = sorted(path.glob("*.py")) if path.is_dir() else [path] if path.suffix == ".py" else []
-        members = tuple(mechanism for file in files for mechanism in _mechanisms_in(file, path.stem, public))
+        members = tuple(mechanism for file in files for mechanism in _iter_mechanisms(file, path.stem, public))
         if members:
             docstring = ast.get_docstring(_parse(path / "__init__.py" if path.is_dir() else path)) or ""
             yield Kind(docstring.partition(":")[0], get_docstring_field("Goes", docstring), members)
@@ -65,7 +65,7 @@ def mechanisms() -> Iterator[Mechanism]:
         yield from kind.mechanisms
 
 
-def _mechanisms_in(file: Path, kind: str, public: set[str]) -> Iterator[Mechanism]:
+def _iter_mechanisms(file: Path, kind: str, public: set[str]) -> Iterator[Mechanism]:
     if not get_docstring_field(
         "Cost", file.read_text(encoding="utf-8")
     ):  # parsing all files would take most of the time
@@ -74,7 +74,7 @@ def _mechanisms_in(file: Path, kind: str, public: set[str]) -> Iterator[Mechanis
         if isinstance(node, ast.ClassDef) and node.name in public:
             docstring = ast.get_docstring(node) or ""
             if get_docstring_field("Cost", docstring):
-                yield _mechanism(node, kind, docstring)
+                yield _make_mechanism(node, kind, docstring)
 
 
 def _parse(file: Path) -> ast.Module:
@@ -87,26 +87,26 @@ def get_docstring_field(name: str, docstring: str) -> str:
     return match[1] if match else ""
 
 
-def _mechanism(node: ast.ClassDef, kind: str, docstring: str) -> Mechanism:
+def _make_mechanism(node: ast.ClassDef, kind: str, docstring: str) -> Mechanism:
     return Mechanism(
         name=node.name,
         kind=kind,
         does=docstring.splitlines()[0].rstrip("."),
-        paper=_paper(docstring),
+        paper=_find_paper(docstring),
         cost=get_docstring_field("Cost", docstring),
         weights=get_docstring_field("Weights", docstring),
-        works_on=_works_on(node),
+        works_on=_get_layouts(node),
     )
 
 
-def _paper(docstring: str) -> str:
+def _find_paper(docstring: str) -> str:
     """Returns authors and year of the first citation, such as `Hu et al. 2018`."""
     name = r"[A-Z][\w'-]+"
     match = re.search(rf"{name}(?: & {name}| et al\.|(?:, {name})+ & {name})? \d{{4}}", docstring)
     return match[0] if match else ""
 
 
-def _works_on(node: ast.ClassDef) -> tuple[str, ...]:
+def _get_layouts(node: ast.ClassDef) -> tuple[str, ...]:
     """Returns the `layouts` of the traits of a class."""
     for statement in node.body:
         if (

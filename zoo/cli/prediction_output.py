@@ -65,7 +65,7 @@ def write_examples(
         column: The column that text has.
         at_once: Whether each example is written out before the next is computed.
     """
-    write, count = _writer(file, form, column), 0
+    write, count = _make_writer(file, form, column), 0
     for rows in examples:
         write(rows)
         if at_once:
@@ -74,11 +74,11 @@ def write_examples(
     return count
 
 
-def _writer(file: TextIO, form: Form, column: str) -> Callable[[Sequence[Row]], None]:
+def _make_writer(file: TextIO, form: Form, column: str) -> Callable[[Sequence[Row]], None]:
     if form == "text":
-        return lambda rows: file.writelines(["\t".join(_plain(row[column]) for row in rows), "\n"])
+        return lambda rows: file.writelines(["\t".join(_to_plain(row[column]) for row in rows), "\n"])
     if form == "jsonl":
-        return lambda rows: file.writelines(f"{_json(row)}\n" for row in rows)
+        return lambda rows: file.writelines(f"{_to_json(row)}\n" for row in rows)
     table, has_header = csv.writer(file, delimiter=_DELIMITERS[form], lineterminator="\n"), False
 
     def write(rows: Sequence[Row]) -> None:
@@ -91,11 +91,11 @@ def _writer(file: TextIO, form: Form, column: str) -> Callable[[Sequence[Row]], 
     return write
 
 
-def _json(row: Row) -> str:
+def _to_json(row: Row) -> str:
     cells = {key: float(f"{cell:.6g}") if isinstance(cell, float) else cell for key, cell in row.items()}
     return json.dumps(cells, ensure_ascii=False)
 
 
-def _plain(text: Any) -> str:
+def _to_plain(text: Any) -> str:
     """Returns an answer as a part of a line: line breaks and tabs become spaces."""
     return " ".join(str(text).replace("\t", " ").splitlines())

@@ -139,11 +139,11 @@ def drop_foreign_options(
     return [f"{key}={value}" for key, value in options.items()], list(dropped_keys)
 
 
-def _merge(own: Any, other: Any) -> Any:
+def _merge(base: Any, update: Any) -> Any:
     """Returns both trees as one; a key with options in only one of them has these."""
-    if not isinstance(own, Mapping) or not isinstance(other, Mapping):
-        return own if isinstance(own, Mapping) else other
-    return {**own, **{key: _merge(own.get(key), value) for key, value in other.items()}}
+    if not isinstance(base, Mapping) or not isinstance(update, Mapping):
+        return base if isinstance(base, Mapping) else update
+    return {**base, **{key: _merge(base.get(key), value) for key, value in update.items()}}
 
 
 def _parse(path: Path) -> yaml.MappingNode:

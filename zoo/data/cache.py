@@ -87,7 +87,7 @@ def _write(path: Path, arrays: Arrays, description: str) -> None:
     """Writes a safetensors file: the length of the header, the header, the arrays by falling size of their elements."""
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     plain = {name: np.ascontiguousarray(arrays[name], arrays[name].dtype.newbyteorder("<")) for name in order}
-    header: dict[str, Any] = {"__metadata__": {"made_of": description, "crc32": str(_checksum(plain))}}
+    header: dict[str, Any] = {"__metadata__": {"made_of": description, "crc32": str(_compute_checksum(plain))}}
     offset = 0
     for name, array in plain.items():
         offsets = [offset, offset + array.nbytes]
@@ -98,7 +98,7 @@ def _write(path: Path, arrays: Arrays, description: str) -> None:
     with _translate_errors(path), open_atomic_bytes(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in plain.values():
-            for block in _blocks(array):
+            for block in _iter_blocks(array):
                 file.write(block)
 
 
@@ -126,7 +126,7 @@ def _read_validated(path: Path, description: str) -> Arrays | None:
             for name, entry in header.items()
         }
         is_whole = size == 8 + length + sum(array.nbytes for array in arrays.values())
-        if is_whole and metadata == {"made_of": description, "crc32": str(_checksum(arrays))}:
+        if is_whole and metadata == {"made_of": description, "crc32": str(_compute_checksum(arrays))}:
             return arrays
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
@@ -139,15 +139,15 @@ def _memory_map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset
     return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
 
 
-def _checksum(arrays: Arrays) -> int:
+def _compute_checksum(arrays: Arrays) -> int:
     checksum = 0
     for _, array in sorted(arrays.items()):
-        for block in _blocks(array):
+        for block in _iter_blocks(array):
             checksum = zlib.crc32(block, checksum)
     return checksum
 
 
-def _blocks(array: np.ndarray) -> Iterator[memoryview]:
+def _iter_blocks(array: np.ndarray) -> Iterator[memoryview]:
     flat = array.reshape(-1).view(np.uint8)
     return (flat[start : start + _BLOCK].data for start in range(0, len(flat), _BLOCK))
 

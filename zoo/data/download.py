@@ -65,7 +65,7 @@ def fetch(
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _open_part(destination) as part:
             if destination.is_file():  # another process has downloaded it while this one waited
-                _part_path(destination).unlink(missing_ok=True)
+                _get_part_path(destination).unlink(missing_ok=True)
             else:
                 _complete(url, part, destination, sha256, timeout, root)
     except (OfflineError, DataError):
@@ -150,7 +150,7 @@ def _is_writable(folder: Path) -> bool:
 @contextmanager
 def _open_part(destination: Path) -> Iterator[BufferedRandom]:
     """Yields the partial file, open at its end and locked against other processes."""
-    path = _part_path(destination)
+    path = _get_part_path(destination)
     while True:
         handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o666)
         try:
@@ -167,27 +167,27 @@ def _open_part(destination: Path) -> Iterator[BufferedRandom]:
             locks.release(handle)
 
 
-def _part_path(destination: Path) -> Path:
+def _get_part_path(destination: Path) -> Path:
     return destination.with_name(f"{destination.name}.part")
 
 
 def _complete(url: str, part: BufferedRandom, destination: Path, sha256: str | None, timeout: float, root: str) -> None:
     """Fills the partial file, verifies it, and gives it its name."""
     log.info("downloading %s to %s", url, destination)
-    resumed = part.seek(0, os.SEEK_END) > 0
+    is_resumed = part.seek(0, os.SEEK_END) > 0
     _fill(url, part, destination, timeout, root)
-    if sha256 is not None and resumed and not _digest(part).startswith(sha256.lower()):
+    if sha256 is not None and is_resumed and not _compute_digest(part).startswith(sha256.lower()):
         part.truncate(0)  # the file has changed since the first part was fetched, or that part is damaged
         _fill(url, part, destination, timeout, root)
-    if sha256 is not None and not (digest := _digest(part)).startswith(sha256.lower()):
-        _part_path(destination).unlink()
+    if sha256 is not None and not (digest := _compute_digest(part)).startswith(sha256.lower()):
+        _get_part_path(destination).unlink()
         raise DataError(
             f"{url}: the download is not the expected file (its sha256 is {digest}, not {sha256.lower()}), and was not "
             f"kept. Try again later, or place the right file at {destination}."
         )
     part.flush()
     os.fsync(part.fileno())
-    os.replace(_part_path(destination), destination)
+    os.replace(_get_part_path(destination), destination)
     sync_folder(destination.parent)  # the new name, too, must survive a crash
 
 
@@ -231,6 +231,6 @@ def _receive(url: str, part: BufferedRandom, timeout: float) -> bool:
         return length is None or written == int(length)
 
 
-def _digest(part: BufferedRandom) -> str:
+def _compute_digest(part: BufferedRandom) -> str:
     part.seek(0)
     return hashlib.file_digest(part, "sha256").hexdigest()

@@ -80,14 +80,16 @@ def find_decoding_fault(text: str, encoding: Encoding) -> Fault | None:
         byte = ord(error.object[error.start]) - 0xDC00
         proposal: Encoding = "utf-16" if byte >= 0xFE and not text[: error.start].strip() else "cp1252"
         subject = f"byte 0x{byte:02x}" if encoding == UTF8 else "a byte"
-        return Fault(f"{subject} is not {'UTF-8' if encoding == UTF8 else encoding} text", _remedy(encoding, proposal))
+        return Fault(
+            f"{subject} is not {'UTF-8' if encoding == UTF8 else encoding} text", _suggest_encoding(encoding, proposal)
+        )
     if "\0" in text:
         problem = "it has NUL characters, as UTF-16 has where no byte order mark names it"
-        return Fault(problem, _remedy(encoding, "utf-16"))
+        return Fault(problem, _suggest_encoding(encoding, "utf-16"))
     return None
 
 
-def _remedy(encoding: Encoding, proposal: Encoding) -> str:
+def _suggest_encoding(encoding: Encoding, proposal: Encoding) -> str:
     if encoding != UTF8:
         return f"Mend it, or name the encoding that the file has by {format_option('encoding')}."
     return f"Save the file as UTF-8, or read it as it is: {format_option('encoding', proposal)}."

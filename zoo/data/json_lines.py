@@ -31,12 +31,12 @@ _ENDINGS = (".csv", ".tsv", ".tab", ".jsonl")
 
 def is_table(path: Path) -> bool:
     """Returns whether a path is named like a table: CSV, TSV or JSONL, perhaps compressed."""
-    return _suffix_of_table(path) in _ENDINGS
+    return _get_table_suffix(path) in _ENDINGS
 
 
 def open_table(path: Path, *, required: Required, on_bad_row: OnBadRow, encoding: Encoding = UTF8) -> Table:
     """Opens a table of any kind; see `JSONTable` and `read_table`."""
-    open_kind = JSONTable if _suffix_of_table(path) == ".jsonl" else read_table
+    open_kind = JSONTable if _get_table_suffix(path) == ".jsonl" else read_table
     return open_kind(path, required=required, on_bad_row=on_bad_row, encoding=encoding)
 
 
@@ -115,12 +115,12 @@ class JSONTable(Table):
                 remedy = "Name all columns there, with null where there is nothing."
                 return Fault(f"it has {unknown[0]!r}, which line {self.line} does not have", remedy)
         try:
-            return [_cell(cells.get(name)) for name in self.columns]
+            return [_to_cell(cells.get(name)) for name in self.columns]
         except RecursionError:
             return _TOO_DEEP
 
 
-def _suffix_of_table(path: Path) -> str:
+def _get_table_suffix(path: Path) -> str:
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
@@ -172,7 +172,7 @@ def _find_forbidden_character(value: Any) -> Fault | None:
     return None
 
 
-def _cell(value: Any) -> str:
+def _to_cell(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -89,7 +89,7 @@ def warn_of_similar(source: Path, uses: Sequence[LabelUse]) -> None:
     labels = [use.name for use in uses if folded[use.name.casefold()] > 1]
     if labels:
         warn(f"{source}: {join_names(labels)} classes of their own, and differ in the case of letters only.")
-    for rare, common in _slips(uses):
+    for rare, common in _find_slips(uses):
         times = "once" if rare.count == 1 else f"{rare.count:,} times"
         warn(
             f"{source}: the label {rare.name!r} stands {times}, in {rare.where}, and is spelled almost like "
@@ -97,7 +97,7 @@ def warn_of_similar(source: Path, uses: Sequence[LabelUse]) -> None:
         )
 
 
-def _slips(uses: Sequence[LabelUse]) -> list[tuple[LabelUse, LabelUse]]:
+def _find_slips(uses: Sequence[LabelUse]) -> list[tuple[LabelUse, LabelUse]]:
     """Returns rare labels, each with a label that is at least as frequent and differs by a letter or two."""
     from rapidfuzz.distance import OSA
 

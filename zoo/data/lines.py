@@ -67,7 +67,7 @@ def read_lines(path: Path, longest: int = LONGEST, encoding: Encoding = UTF8) ->
                 size = len(raw)
                 while not raw.endswith(b"\n") and (more := file.readline(_BLOCK)):
                     size, raw = size + len(more), raw[:longest] + (raw[-2:] + more)[-2:]
-                yield number, _text(number, raw, size, longest, encoding)
+                yield number, _decode_line(number, raw, size, longest, encoding)
     except OSError as error:
         raise DataError(f"{path}: the file cannot be read ({error.strerror}).") from error
 
@@ -98,15 +98,15 @@ class Lines(Sequence[str]):
         self._file: tuple[int, BinaryIO] | None = None
         check_is_file(self.path)
         if not self.path.stat().st_size:
-            raise _empty(self.path)
+            raise _make_empty_error(self.path)
         folder = Path(cache) / "lines"
         try:
             is_plain = self.path.suffix.lower() != ".gz" and encoding == UTF8
-            self._plain = self.path if is_plain else _plain_copy(self.path, folder, encoding)
+            self._plain = self.path if is_plain else _write_plain_copy(self.path, folder, encoding)
             with self._plain.open("rb") as file:
-                self._state = _state(file)
+                self._state = _get_state(file)
                 self._starts_at = folder / f"{identity(file)}.lines"
-                if not _fits(self._starts_at, self._state[0]):
+                if not _is_complete_index(self._starts_at, self._state[0]):
                     folder.mkdir(parents=True, exist_ok=True)
                     with open_atomic_bytes(self._starts_at) as index:
                         self._write_index(file, index)
@@ -122,14 +122,14 @@ class Lines(Sequence[str]):
         number = range(len(self))[number]
         start, end = int(self._starts[number]), int(self._starts[number + 1])
         if end - start > self.longest + 2:
-            raise self._error(number, _too_long(end - start, self.longest))
+            raise self._error(number, _make_length_fault(end - start, self.longest))
         margin = min(start, 1)  # also reads the end of the previous line, to check the index
         raw = self._read(start - margin, end - start + margin)
         is_complete = raw.endswith(b"\n") or number == len(self) - 1
         is_line = len(raw) == end - start + margin and is_complete and raw.find(b"\n", margin, -1) < 0
         if not is_line or (number and not raw.startswith(b"\n")):
             self._has_changed()
-        text = _text(number + 1, raw[margin:], end - start, self.longest, self.encoding)
+        text = _decode_line(number + 1, raw[margin:], end - start, self.longest, self.encoding)
         if isinstance(text, Fault):
             raise self._error(number, text)
         return text
@@ -161,7 +161,7 @@ class Lines(Sequence[str]):
             except OSError as error:
                 raise DataError(f"{self.path}: the file cannot be read any more ({error.strerror}).") from error
         file = self._file[1]
-        if _state(file) != self._state:
+        if _get_state(file) != self._state:
             self._has_changed()
         return os.pread(file.fileno(), count, start)  # does not move the file position, which processes share
 
@@ -176,18 +176,18 @@ class Lines(Sequence[str]):
         index.write(np.array([offset], _OFFSET).tobytes())
         last_byte = b"\n"
         if offset == self._state[0]:
-            raise _empty(self.path)
+            raise _make_empty_error(self.path)
         while block := file.read(_BLOCK):
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
             index.write((ends + (offset + 1)).astype(_OFFSET).tobytes())
             offset, last_byte = offset + len(block), block[-1:]
         if last_byte != b"\n":
             index.write(np.array([offset], _OFFSET).tobytes())
-        if _state(file) != self._state:
+        if _get_state(file) != self._state:
             self._has_changed()
 
 
-def _text(number: int, raw: bytes, size: int, longest: int, encoding: Encoding) -> str | Fault:
+def _decode_line(number: int, raw: bytes, size: int, longest: int, encoding: Encoding) -> str | Fault:
     """Decodes a line.
 
     Args:
@@ -199,26 +199,26 @@ def _text(number: int, raw: bytes, size: int, longest: int, encoding: Encoding) 
     """
     ending = 0 if not raw.endswith(b"\n") else 2 if raw.endswith(b"\r\n") else 1
     if size - ending > longest:
-        return _too_long(size - ending, longest)
+        return _make_length_fault(size - ending, longest)
     text = raw[: len(raw) - ending].decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
     return find_decoding_fault(text, encoding) or text
 
 
-def _too_long(size: int, longest: int) -> Fault:
+def _make_length_fault(size: int, longest: int) -> Fault:
     return Fault(f"the line has {size:,} bytes, and {longest:,} are the most", "Shorten it, or part it.")
 
 
-def _empty(path: Path) -> DataError:
+def _make_empty_error(path: Path) -> DataError:
     return DataError(f"{path}: the file is empty.")
 
 
-def _state(file: BinaryIO) -> tuple[int, int]:
+def _get_state(file: BinaryIO) -> tuple[int, int]:
     """Returns the size and the modification time of an open file, which differ if it has changed."""
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
 
 
-def _fits(index: Path, size: int) -> bool:
+def _is_complete_index(index: Path, size: int) -> bool:
     """Returns whether an index exists and ends with the size of the file."""
     try:
         with index.open("rb") as file:
@@ -229,7 +229,7 @@ def _fits(index: Path, size: int) -> bool:
     return count >= 2 * _OFFSET.itemsize and not count % _OFFSET.itemsize and int.from_bytes(end, "little") == size
 
 
-def _plain_copy(path: Path, folder: Path, encoding: Encoding) -> Path:
+def _write_plain_copy(path: Path, folder: Path, encoding: Encoding) -> Path:
     """Writes the text of a file into a folder, decompressed and in UTF-8, unless that was done before."""
     with path.open("rb") as file:
         plain = folder / f"{identity(file)}{'' if encoding == UTF8 else f'.{encoding}'}.txt"
@@ -238,5 +238,5 @@ def _plain_copy(path: Path, folder: Path, encoding: Encoding) -> Path:
         with open_bytes(path, encoding) as content, open_atomic_bytes(plain) as copy:
             shutil.copyfileobj(content, copy, _BLOCK)
     if not plain.stat().st_size:
-        raise _empty(path)
+        raise _make_empty_error(path)
     return plain

@@ -334,7 +334,7 @@ def _format_override(option: str, value: str) -> str:
     return shlex.quote(assignment) if set(assignment) & set('"$`\\!') else f'"{assignment}"'
 
 
-def _offer(name: str, columns: Sequence[str]) -> str:
+def _suggest_column(name: str, columns: Sequence[str]) -> str:
     offer = did_you_mean(name, columns)
     # where nothing is close, a wide table's columns are no help as a list
     return offer if len(offer) <= 300 else f"None of the {len(columns)} columns has such a name."
@@ -354,7 +354,7 @@ def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Req
     if missing:
         remainder = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         problem = f"the header does not name it{remainder}"
-        remedy = f"{_offer(missing[0], columns)} {column_remedy(missing, columns, required)}"
+        remedy = f"{_suggest_column(missing[0], columns)} {column_remedy(missing, columns, required)}"
         if len(columns) == 1 and ";" in columns[0]:
             remedy = "The header is separated by semicolons: save the file with commas."
         raise DataError(message(path, line, missing[0], problem, remedy))

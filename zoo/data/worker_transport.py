@@ -36,7 +36,7 @@ class _Pickler(ForkingPickler):
     def reducer_override(self, value: Any) -> Any:
         if type(value) is Tensor and _is_plain(value) and value.nbytes <= SMALL:
             array = value.numpy()
-            return _tensor, (array.tobytes(), array.dtype, array.shape)
+            return _make_tensor, (array.tobytes(), array.dtype, array.shape)
         return NotImplemented
 
 
@@ -48,7 +48,7 @@ def _is_plain(value: Tensor) -> bool:
     return is_known and value.is_contiguous()
 
 
-def _tensor(content: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
+def _make_tensor(content: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Tensor:
     """Makes a tensor with memory of its own, aligned like torch's, on which the rounding of kernels may depend.
 
     NumPy does this without releasing the interpreter to the thread that sends the worker process its next job.

@@ -85,7 +85,7 @@ class BeamSearch:
         sentences: Int[Tensor, " b"],
     ) -> Candidates:
         # the best continuations overall are among the best ones of each hypothesis
-        highest, token = _highest(following, min(self.width, following.shape[2]))
+        highest, token = _find_highest(following, min(self.width, following.shape[2]))
         log_probability = (total.unsqueeze(2) + highest).flatten(1)
         log_probability, index = log_probability.topk(min(self.width, log_probability.shape[1]), 1)
         origin = index.div(token.shape[2], rounding_mode="floor")
@@ -114,7 +114,7 @@ def greedy(
 _GROUP_SIZE = 128
 
 
-def _highest(x: Float[Tensor, "b w v"], count: int) -> tuple[Float[Tensor, "b w c"], Int[Tensor, "b w c"]]:
+def _find_highest(x: Float[Tensor, "b w v"], count: int) -> tuple[Float[Tensor, "b w c"], Int[Tensor, "b w c"]]:
     """Computes `x.topk(count)`: of many numbers the highest are in the groups of the highest maxima."""
     groups, remainder = divmod(x.shape[2], _GROUP_SIZE)
     if groups < 4 * count:

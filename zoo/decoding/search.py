@@ -91,7 +91,7 @@ def search(
             unfinished = lives & (is_last & is_empty).unsqueeze(1)
             finished.add(candidates, unfinished, history, sentences, new_state, length, ended=False)
             stuck = (total > -torch.inf) & (is_stuck & is_empty).unsqueeze(1)
-            stuck_candidates = Candidates(total, _numbers(total), tokens)
+            stuck_candidates = Candidates(total, _make_indices(total), tokens)
             finished.add(stuck_candidates, stuck, history[..., :-1], sentences, state, length - 1, ended=False)
             remaining = (~done).nonzero().squeeze(1)
             candidates = Candidates(*(field[remaining] for field in candidates))
@@ -183,9 +183,9 @@ def _keep_alive(candidates: Candidates, lives: Bool[Tensor, "b c"], hypotheses: 
         log_probability, origin, token = (field.gather(1, order) for field in candidates)
         candidates = Candidates(log_probability.masked_fill(~lives, -torch.inf), torch.where(lives, origin, 0), token)
     origin = candidates.origin
-    is_same = origin.shape[1] == hypotheses and (hypotheses == 1 or bool((origin == _numbers(origin)).all()))
+    is_same = origin.shape[1] == hypotheses and (hypotheses == 1 or bool((origin == _make_indices(origin)).all()))
     return candidates, is_same
 
 
-def _numbers(x: Tensor) -> Int[Tensor, "b w"]:
+def _make_indices(x: Tensor) -> Int[Tensor, "b w"]:
     return torch.arange(x.shape[1], device=x.device).expand(x.shape)

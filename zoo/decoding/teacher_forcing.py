@@ -38,12 +38,12 @@ def force_decode(
     inputs = torch.where(inputs >= 0, inputs, begin.unsqueeze(1))
     if not longest:
         return torch.zeros(tokens.shape, device=begin.device)
-    scores = to_scores(decoder, _logits(decoder, source, inputs))
+    scores = to_scores(decoder, _compute_logits(decoder, source, inputs))
     log_probability = scores.gather(2, tokens.clamp(min=0).unsqueeze(2)).squeeze(2)
     return log_probability.where(is_real, log_probability.new_zeros(()))
 
 
-def _logits(decoder: Decoder[Any, Any], source: Any, inputs: Int[Tensor, "b n"]) -> Float[Tensor, "b n v"]:
+def _compute_logits(decoder: Decoder[Any, Any], source: Any, inputs: Int[Tensor, "b n"]) -> Float[Tensor, "b n v"]:
     whole = getattr(decoder, "whole", None)
     if whole is not None:
         return whole(source, inputs)  # type: ignore[no-any-return]

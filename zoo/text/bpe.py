@@ -68,7 +68,7 @@ class Subwords:
 
         tokenizer = _make_tokenizer(self.lower, [], [])
         trainer = BpeTrainer(
-            vocab_size=self.size, min_frequency=self.min_count, initial_alphabet=_alphabet(), show_progress=False
+            vocab_size=self.size, min_frequency=self.min_count, initial_alphabet=_get_alphabet(), show_progress=False
         )
         tokenizer.train_from_iterator(_prepend_spaces(texts), trainer)
         model = json.loads(tokenizer.to_str())["model"]
@@ -126,7 +126,7 @@ def _make_tokenizer(lower: bool, pieces: Sequence[str], merges: Sequence[str]) -
     from tokenizers.models import BPE
 
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(BPE(vocab=numbers, merges=[_halves(merge) for merge in merges]))
+    tokenizer = Tokenizer(BPE(vocab=numbers, merges=[_split_merge(merge) for merge in merges]))
     parts = pre_tokenizers.Split(Regex(_PARTS), behavior="isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [parts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -136,7 +136,7 @@ def _make_tokenizer(lower: bool, pieces: Sequence[str], merges: Sequence[str]) -
     return tokenizer
 
 
-def _alphabet() -> list[str]:
+def _get_alphabet() -> list[str]:
     from tokenizers.pre_tokenizers import ByteLevel
 
     return sorted(ByteLevel.alphabet())
@@ -153,21 +153,24 @@ def _strip_span(text: str, start: int, end: int) -> Span:
     return match.end(), max(match.end(), end)
 
 
-def _halves(merge: str) -> tuple[str, str]:
+def _split_merge(merge: str) -> tuple[str, str]:
     left, _, right = merge.partition(" ")
     return left, right
 
 
 def _check(pieces: Sequence[str], merges: Sequence[str]) -> None:
     """Refuses pieces and merges that training cannot produce, because they could lose characters."""
-    known, letters = set(pieces), set(_alphabet())
+    known, letters = set(pieces), set(_get_alphabet())
     for is_valid, problem in (
         (_BYTES <= len(pieces) <= _MAX_PIECES, f"{len(pieces):,} pieces, not {_BYTES} to {_MAX_PIECES:,}"),
         (len(known) == len(pieces), "a piece twice"),
         (letters <= known, "no piece for some bytes"),
         (letters.issuperset("".join(pieces)), "a piece of letters that stand for no bytes"),
         (len(merges) <= len(pieces), "more merges than pieces"),
-        (all(known.issuperset((*_halves(merge), merge.replace(" ", ""))) for merge in merges), "a merge of no pieces"),
+        (
+            all(known.issuperset((*_split_merge(merge), merge.replace(" ", ""))) for merge in merges),
+            "a merge of no pieces",
+        ),
     ):
         if not is_valid:
             raise CheckpointError(f"the checkpoint is damaged: its tokeniser has {problem}")

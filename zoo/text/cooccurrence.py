@@ -39,7 +39,7 @@ def corpus_vectors(
     if not 0 < dim < words:
         raise ValueError(f"dim must be from 1 to {words - 1:,}, the number of words less one, got {dim}")
     counts = sparse.csr_matrix((words, words), dtype=np.float32)
-    for part in _parts(texts):
+    for part in _iter_batches(texts):
         counts = counts + _count_cooccurrences(*part, words, window)
     left, weights, _ = randomized_svd(_positive_pmi(counts), dim, n_iter=4, random_state=seed)
     vectors = left * np.sqrt(weights)
@@ -50,7 +50,7 @@ def corpus_vectors(
     return unit_vectors
 
 
-def _parts(texts: Iterable[Sequence[int]]) -> Iterator[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]]:
+def _iter_batches(texts: Iterable[Sequence[int]]) -> Iterator[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]]:
     """Yields the words of some texts, and the index of each word's text."""
     batch: list[Sequence[int]] = []
     size = 0

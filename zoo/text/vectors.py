@@ -49,20 +49,20 @@ def read_vectors(path: Path | str, words: Iterable[str], *, dim: int | None = No
         if isinstance(text, Fault):
             raise DataError(message(path, number, None, *text))
         text = text.rstrip()
-        if number == 1 and (header := _header(text)) is not None:
+        if number == 1 and (header := _parse_header(text)) is not None:
             row_count, columns = header
             _check_dim(path, columns, dim)
             dim = columns
             continue
         if dim is None or not rows:
             dim = _check_dim(path, text.count(" "), dim) if dim is None else dim
-        word = text[: text.find(" ")] if text.count(" ") == dim else _word(path, number, text, dim)
+        word = text[: text.find(" ")] if text.count(" ") == dim else _parse_word(path, number, text, dim)
         if word not in vocabulary:
             continue
         if word in rows:
             problem = f"{word!r} has a vector in line {lines[word]} already"
             raise DataError(message(path, number, None, problem, "Remove one of the two."))
-        rows[word], lines[word] = _numbers(path, number, text, dim), number
+        rows[word], lines[word] = _parse_numbers(path, number, text, dim), number
     if not number:
         raise DataError(f"{path}: the file is empty.")
     if row_count is not None and number - 1 < row_count:
@@ -74,7 +74,7 @@ def read_vectors(path: Path | str, words: Iterable[str], *, dim: int | None = No
     return WordVectors(tuple(rows), np.stack(list(rows.values())))
 
 
-def _header(text: str) -> tuple[int, int] | None:
+def _parse_header(text: str) -> tuple[int, int] | None:
     parts = text.split(" ")
     if len(parts) == 2 and all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         return int(parts[0]), int(parts[1])
@@ -91,7 +91,7 @@ def _check_dim(path: Path, columns: int, dim: int | None) -> int:
     return columns
 
 
-def _word(path: Path, number: int, text: str, dim: int) -> str:
+def _parse_word(path: Path, number: int, text: str, dim: int) -> str:
     """Returns the word of a line that has more spaces than expected, because some published words contain spaces."""
     parts = text.rsplit(" ", dim)
     if len(parts) <= dim or _is_number(parts[0].rpartition(" ")[2]):
@@ -100,7 +100,7 @@ def _word(path: Path, number: int, text: str, dim: int) -> str:
     return parts[0]
 
 
-def _numbers(path: Path, number: int, text: str, dim: int) -> np.ndarray:
+def _parse_numbers(path: Path, number: int, text: str, dim: int) -> np.ndarray:
     cells = text.rsplit(" ", dim)[1:]
     try:
         values = np.array(list(map(float, cells)), np.float64)

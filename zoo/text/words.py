@@ -52,7 +52,7 @@ class Words(_FixedTokenizer):
     kind = "words"
 
     def encode(self, text: str) -> Tokens:
-        spans = _word_spans(text)
+        spans = _find_word_spans(text)
         names = [text[start:end] for start, end in spans]
         return Tokens([name.lower() for name in names] if self.lower else names, spans, list(range(len(spans))))
 
@@ -80,7 +80,7 @@ class Characters(_FixedTokenizer):
 
     def encode(self, text: str) -> Tokens:
         words = [NO_WORD] * len(text)
-        for number, (start, end) in enumerate(_word_spans(text)):
+        for number, (start, end) in enumerate(_find_word_spans(text)):
             words[start:end] = [number] * (end - start)
         names = [letter.lower() for letter in text] if self.lower else list(text)
         return Tokens(names, [(place, place + 1) for place in range(len(text))], words)
@@ -90,7 +90,7 @@ class Characters(_FixedTokenizer):
 
     def words(self, names: Sequence[str]) -> list[int]:
         ends = [*accumulate(map(len, names), initial=0)]
-        return word_ids(_word_spans("".join(names)), pairwise(ends), ends[-1])
+        return word_ids(_find_word_spans("".join(names)), pairwise(ends), ends[-1])
 
 
 def word_ids(words: Iterable[Span], spans: Iterable[Span], length: int) -> list[int]:
@@ -107,5 +107,5 @@ def word_ids(words: Iterable[Span], spans: Iterable[Span], length: int) -> list[
     return [next((word for word in owner[start:end] if word != NO_WORD), NO_WORD) for start, end in spans]
 
 
-def _word_spans(text: str) -> list[Span]:
+def _find_word_spans(text: str) -> list[Span]:
     return [match.span() for match in (_ASCII_WORD if text.isascii() else _WORD).finditer(text)]

@@ -25,7 +25,7 @@ def initialize_weights(module: Task, data: TaskData, init: str | None) -> Transf
     Returns:
         What was kept of `init`.
     """
-    random = {} if init is not None else _random_frozen(module)
+    random = {} if init is not None else _find_random_frozen(module)
     module.begin(data)
     if init is not None:
         from zoo.checkpoints.finetune import load_matching_weights, load_source
@@ -34,12 +34,12 @@ def initialize_weights(module: Task, data: TaskData, init: str | None) -> Transf
     untrained = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
     if untrained and distributed.is_rank_zero():
         count = count_noun(sum(weight.numel() for weight in untrained.values()), "weight")
-        modules = ", ".join(sorted({_place(name) for name in untrained}))
+        modules = ", ".join(sorted({_get_module_name(name) for name in untrained}))
         warn(f"{count} of {modules} are random and are never trained, because they are frozen. {module.frozen_remedy}")
     return None
 
 
-def _random_frozen(module: Task) -> dict[str, Any]:
+def _find_random_frozen(module: Task) -> dict[str, Any]:
     """Returns the weights that no epoch trains, unless they are constants."""
     frozen = module.optimisation.find_frozen(module, math.inf)
     if len(frozen) == len(dict(module.named_parameters())):  # which is refused when the optimizer is made
@@ -48,5 +48,5 @@ def _random_frozen(module: Task) -> dict[str, Any]:
     return {name: weight for name, weight in weights.items() if weight.numel() > 1 and weight.min() < weight.max()}
 
 
-def _place(name: str) -> str:
+def _get_module_name(name: str) -> str:
     return ".".join(name.split(".")[:3])

@@ -186,7 +186,7 @@ def measure_step(step: Callable[[], Tensor]) -> int:
     return int(counter.most)
 
 
-def _storages(tree: Any) -> list[Any]:
+def _get_storages(tree: Any) -> list[Any]:
     """Returns the storages of all tensors that have one; packed weights of oneDNN have none."""
     tensors = [tensor for tensor in tree_leaves(tree) if isinstance(tensor, Tensor) and tensor.layout == torch.strided]
     return [tensor.untyped_storage() for tensor in tensors]
@@ -202,8 +202,8 @@ class HeldBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        input_ids = {id(storage) for storage in _storages((args, kwargs))}
-        for storage in _storages(result):
+        input_ids = {id(storage) for storage in _get_storages((args, kwargs))}
+        for storage in _get_storages(result):
             self._note(storage, input_ids)
         return result
 

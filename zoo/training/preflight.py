@@ -171,7 +171,7 @@ def _make_step(trainer: pl.Trainer, module: Task, data: TaskData) -> Callable[[A
     device = trainer.strategy.root_device
     module.trainer = trainer
     for name in ("log", "log_dict"):
-        setattr(module, name, _not_logged)
+        setattr(module, name, _ignore_log)
     module.to(device).train()
 
     def step(batch: Any) -> Tensor:
@@ -212,21 +212,23 @@ def try_batch(tree: Mapping[str, Any], module: Task, data: TaskData, report: lis
         if is_out_of_memory(error):
             raise
         return [f"a batch cannot be computed: {str(error).splitlines()[0]}"]
-    peak = _peak(device)
+    peak = _measure_peak(device)
     problems = list(_iter_gradient_errors(module, float(value.detach())))
-    amount = f"{_bytes(peak)} at the largest batch" + (f", of which {_bytes(used)} were in use" if used else "")
+    amount = f"{_format_bytes(peak)} at the largest batch" + (
+        f", of which {_format_bytes(used)} were in use" if used else ""
+    )
     report += [f"one batch  loss {float(value.detach()):.4f}", f"memory     {amount}"]
     if estimate is not None:
-        report.append(f"estimate   {_bytes(estimate.bytes)} of tensors in a step with {estimate}")
+        report.append(f"estimate   {_format_bytes(estimate.bytes)} of tensors in a step with {estimate}")
     invariants = module.invariants(batch)
-    problems += _dependent(module, batch, invariants)
+    problems += _find_dependent(module, batch, invariants)
     report += [f"outputs    do not depend on {invariant.part}" for invariant in invariants if not problems]
     report += [f"costs      {line}" for line in module.costs(batch)]
     module.zero_grad()
     return problems
 
 
-def _not_logged(*_: Any, **__: Any) -> None:
+def _ignore_log(*_: Any, **__: Any) -> None:
     """Replaces `log`, which needs a running loop."""
 
 
@@ -234,16 +236,16 @@ def _iter_gradient_errors(module: Task, loss: float) -> Iterator[str]:
     if not math.isfinite(loss):
         yield f"the loss of the first batch is {loss}; look at the data for values that are far too large"
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    without_gradient = [name for name, p in trainable.items() if p.grad is None]
-    if without_gradient:
-        yield f"the loss does not depend on {_few(without_gradient)}: use them, or freeze them with optimisation.freeze"
+    unused = [name for name, p in trainable.items() if p.grad is None]
+    if unused:
+        yield f"the loss does not depend on {_join_few(unused)}: use them, or freeze them with optimisation.freeze"
     infinite = [name for name, p in trainable.items() if p.grad is not None and not torch.isfinite(p.grad).all()]
     if infinite and math.isfinite(loss):
-        yield f"the gradient of {_few(infinite)} is not finite"
+        yield f"the gradient of {_join_few(infinite)} is not finite"
 
 
 @torch.no_grad()
-def _dependent(module: Task, batch: Any, invariants: Sequence[Invariance]) -> list[str]:
+def _find_dependent(module: Task, batch: Any, invariants: Sequence[Invariance]) -> list[str]:
     module.eval()
     expected = module(batch) if invariants else None
     problems = []
@@ -265,7 +267,7 @@ def largest_batch(loader: Any) -> tuple[Any, int]:
     """
     largest, max_size, start = None, -1, time.monotonic()
     for batch in loader:
-        size = _size(batch)
+        size = _count_bytes(batch)
         if size > max_size:
             largest, max_size = batch, size
         if time.monotonic() - start > _MAX_SECONDS:
@@ -273,17 +275,17 @@ def largest_batch(loader: Any) -> tuple[Any, int]:
     return largest, len(loader)
 
 
-def _size(batch: Any) -> int:
+def _count_bytes(batch: Any) -> int:
     if isinstance(batch, Tensor):
         return batch.nbytes if batch.layout == torch.strided else batch.values().nbytes
     if hasattr(batch, "to_dict"):  # PyG's Data
         batch = batch.to_dict()
     if isinstance(batch, Mapping):
-        return sum(map(_size, batch.values()))
+        return sum(map(_count_bytes, batch.values()))
     if isinstance(batch, list | tuple):
-        return sum(map(_size, batch))
+        return sum(map(_count_bytes, batch))
     if dataclasses.is_dataclass(batch):
-        return sum(_size(getattr(batch, field.name)) for field in dataclasses.fields(batch))
+        return sum(_count_bytes(getattr(batch, field.name)) for field in dataclasses.fields(batch))
     return 0
 
 
@@ -298,7 +300,7 @@ def _start_measuring(device: torch.device) -> int:
     return 0
 
 
-def _peak(device: torch.device) -> int:
+def _measure_peak(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     with suppress(OSError):
@@ -306,9 +308,9 @@ def _peak(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _bytes(count: int) -> str:
+def _format_bytes(count: int) -> str:
     return f"{count / 2**30:.2f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
 
 
-def _few(names: Sequence[str]) -> str:
+def _join_few(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -27,10 +27,10 @@ class Phase(Enum):
 def translate_error(error: BaseException, run_dir: Path, phase: Phase) -> BaseException:
     """Returns the error for the user; the same one if there is nothing to add."""
     if phase is Phase.TRAINING:
-        error = _translate_of_training(error, run_dir)
+        error = _translate_training_error(error, run_dir)
     elif phase is Phase.EVALUATION:
-        error = _translate_of_evaluation(error, run_dir)
-    return _translate_of_files(error, run_dir) if isinstance(error, OSError | CheckpointError) else error
+        error = _translate_evaluation_error(error, run_dir)
+    return _translate_file_error(error, run_dir) if isinstance(error, OSError | CheckpointError) else error
 
 
 def make_resume_hint(run_dir: Path) -> str:
@@ -47,7 +47,7 @@ def make_missing_dir_error(run_dir: Path) -> CheckpointError:
     )
 
 
-def _translate_of_training(error: BaseException, run_dir: Path) -> BaseException:
+def _translate_training_error(error: BaseException, run_dir: Path) -> BaseException:
     """Adds the command that continues the run. What could be saved has been saved."""
     if isinstance(error, TrainingError):  # it would recur: the weights can start a run with other options
         checkpoint = shlex.quote(str(run_dir / LAST))
@@ -61,7 +61,7 @@ def _translate_of_training(error: BaseException, run_dir: Path) -> BaseException
     return error
 
 
-def _translate_of_evaluation(error: BaseException, run_dir: Path) -> BaseException:
+def _translate_evaluation_error(error: BaseException, run_dir: Path) -> BaseException:
     """Adds the commands that evaluate the weights."""
     if not isinstance(error, InterruptedRunError | KeyboardInterrupt | WorkerError):
         return error
@@ -75,9 +75,9 @@ def _translate_of_evaluation(error: BaseException, run_dir: Path) -> BaseExcepti
     )
 
 
-def _translate_of_files(error: OSError | CheckpointError, run_dir: Path) -> BaseException:
-    is_of_disk = isinstance(error, OSError) or error.__cause__ is not None
-    if is_of_disk and not run_dir.is_dir():
+def _translate_file_error(error: OSError | CheckpointError, run_dir: Path) -> BaseException:
+    is_disk_error = isinstance(error, OSError) or error.__cause__ is not None
+    if is_disk_error and not run_dir.is_dir():
         return make_missing_dir_error(run_dir)
     if isinstance(error, BrokenPipeError) and not (run_dir / RESULT).exists():
         hint = make_resume_hint(run_dir)

@@ -30,7 +30,7 @@ def rows(text: str) -> list[dict[str, str]]:
 def module_and_data(history: list[str], model: str = "sasrec") -> tuple[Any, Any]:
     module: Any = files.load(checkpoint(model))
     options: Any = SimpleNamespace(root=None, input=None, history=history, on_bad_row=None, encoding=None)
-    return module, commands._data(module, options)
+    return module, commands._setup_data(module, options)
 
 
 @pytest.mark.parametrize("model", MODELS)

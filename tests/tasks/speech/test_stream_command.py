@@ -76,7 +76,7 @@ def recording(path: Path, seconds: float = 0.9, rate: int = 16000) -> str:
 
 
 def predicted(monkeypatch: pytest.MonkeyPatch, made: Recogniser, **options: Any) -> None:
-    monkeypatch.setattr(commands, "_module", lambda _: made)
+    monkeypatch.setattr(commands, "_build_module", lambda _: made)
     commands.predict(Namespace(**{"input": None, "out": None, "format": None, **options}))
 
 

@@ -54,7 +54,7 @@ class BLEU:
         return scores
 
     def signature(self) -> str:
-        return _signature(self._metric)
+        return _get_signature(self._metric)
 
 
 class CHRF:
@@ -82,7 +82,7 @@ class CHRF:
         return {"chrf": float(self._metric._aggregate_and_compute([[int(value) for value in sums]]).score)}
 
     def signature(self) -> str:
-        return _signature(self._metric)
+        return _get_signature(self._metric)
 
 
 def _sum_statistics(
@@ -100,7 +100,7 @@ def _sum_statistics(
     return [float(sum(column)) for column in zip(*statistics, strict=True)]
 
 
-def _signature(metric: Metric) -> str:
+def _get_signature(metric: Metric) -> str:
     """Returns sacrebleu's signature without the number of references, which is not known here."""
     metric.num_refs = 1
     parts = str(metric.get_signature()).split("|")

@@ -78,7 +78,9 @@ class CIDEr:
         scores = []
         for hypothesis, texts in zip(hypotheses, references, strict=True):
             text = self._weigh_ngrams(hypothesis)
-            scores.append(sum(_similarity(text, self._weigh_ngrams(reference)) for reference in texts) / len(texts))
+            scores.append(
+                sum(_compute_similarity(text, self._weigh_ngrams(reference)) for reference in texts) / len(texts)
+            )
         return scores
 
     @staticmethod
@@ -108,7 +110,7 @@ class _WeightedNGrams:
     norms: Sequence[float]
 
 
-def _similarity(text: _WeightedNGrams, reference: _WeightedNGrams) -> float:
+def _compute_similarity(text: _WeightedNGrams, reference: _WeightedNGrams) -> float:
     """Computes ten times the mean of the clipped cosines over n, with the penalty on lengths (section 6, CIDEr-D)."""
     total = 0.0
     for text_weights, reference_weights, norm, reference_norm in zip(

@@ -21,7 +21,7 @@ class _ErrorRate(ABC):
 
     size = 4
     name: ClassVar[str]
-    compared: ClassVar[str]
+    unit: ClassVar[str]
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the numbers of correct, substituted, deleted and inserted units."""
@@ -39,7 +39,7 @@ class _ErrorRate(ABC):
         return dict(zip((self.name, *(f"{self.name}_{kind}" for kind in _ERRORS)), rates, strict=True))
 
     def signature(self) -> str:
-        return f"{self.name}: {self.compared}, capitals and punctuation count; jiwer {version('jiwer')}"
+        return f"{self.name}: {self.unit}, capitals and punctuation count; jiwer {version('jiwer')}"
 
     @abstractmethod
     def _align(self, references: list[str], hypotheses: list[str]) -> WordOutput | CharacterOutput:
@@ -49,7 +49,7 @@ class _ErrorRate(ABC):
 class WER(_ErrorRate):
     """The word error rate, and its shares of substitutions, deletions and insertions."""
 
-    name, compared = "wer", "words between white space"
+    name, unit = "wer", "words between white space"
 
     def _align(self, references: list[str], hypotheses: list[str]) -> WordOutput:
         from jiwer import process_words
@@ -60,7 +60,7 @@ class WER(_ErrorRate):
 class CER(_ErrorRate):
     """The character error rate, and its shares of substitutions, deletions and insertions."""
 
-    name, compared = "cer", "characters, spaces too"
+    name, unit = "cer", "characters, spaces too"
 
     def _align(self, references: list[str], hypotheses: list[str]) -> CharacterOutput:
         from jiwer import process_characters

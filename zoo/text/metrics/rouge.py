@@ -30,8 +30,8 @@ class ROUGE:
         _check(hypotheses, references)
         totals = [0.0] * len(_KINDS)
         for hypothesis, texts in zip(hypotheses, references, strict=True):
-            words = _words(hypothesis)
-            scores = [_scores(words, _words(reference)) for reference in texts]
+            words = _split_words(hypothesis)
+            scores = [_compute_scores(words, _split_words(reference)) for reference in texts]
             totals = [total + max(kind) for total, kind in zip(totals, zip(*scores, strict=True), strict=True)]
         return [float(len(hypotheses)), *totals]
 
@@ -58,7 +58,7 @@ class CaptionROUGE:
         pairs = zip(hypotheses, references, strict=True)
         return [
             float(len(hypotheses)),
-            sum(_best(text.split(), [reference.split() for reference in all]) for text, all in pairs),
+            sum(_compute_best(text.split(), [reference.split() for reference in group]) for text, group in pairs),
         ]
 
     def compute(self, sums: Sequence[float]) -> Mapping[str, float]:
@@ -74,7 +74,7 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> No
         raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
 
 
-def _best(words: list[str], references: list[list[str]]) -> float:
+def _compute_best(words: list[str], references: list[list[str]]) -> float:
     """Computes the F-score of the best precision and the best recall; 0 if no word is shared."""
     from rapidfuzz.distance import LCSseq
 
@@ -86,24 +86,24 @@ def _best(words: list[str], references: list[list[str]]) -> float:
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def _scores(hypothesis: list[str], reference: list[str]) -> tuple[float, float, float]:
+def _compute_scores(hypothesis: list[str], reference: list[str]) -> tuple[float, float, float]:
     from rapidfuzz.distance import LCSseq
 
     pairs = [list(pairwise(words)) for words in (hypothesis, reference)]
     return (
-        _f1(_common(hypothesis, reference), len(hypothesis), len(reference)),
-        _f1(_common(*pairs), len(pairs[0]), len(pairs[1])),
-        _f1(LCSseq.similarity(hypothesis, reference), len(hypothesis), len(reference)),
+        _compute_f1(_count_common(hypothesis, reference), len(hypothesis), len(reference)),
+        _compute_f1(_count_common(*pairs), len(pairs[0]), len(pairs[1])),
+        _compute_f1(LCSseq.similarity(hypothesis, reference), len(hypothesis), len(reference)),
     )
 
 
-def _common(hypothesis: Sequence[object], reference: Sequence[object]) -> int:
+def _count_common(hypothesis: Sequence[object], reference: Sequence[object]) -> int:
     return (Counter(hypothesis) & Counter(reference)).total()
 
 
-def _f1(common: int, hypothesis: int, reference: int) -> float:
+def _compute_f1(common: int, hypothesis: int, reference: int) -> float:
     return 2 * common / (hypothesis + reference) if common else 0.0

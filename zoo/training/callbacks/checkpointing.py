@@ -141,7 +141,7 @@ class CheckpointAndStop(pl.Callback):
         values = {**metrics, **{name: self._limit(name, metrics[name]) for name in self.monitors}}
         no_worse = [self._is_gain(name, values, or_tie=True) for name in self.monitors]
         if all(no_worse):
-            self._best = self._content(get_averaged_weights(trainer, pl_module), metrics, trainer)
+            self._best = self._make_content(get_averaged_weights(trainer, pl_module), metrics, trainer)
         gains = no_worse if self.ties else [self._is_gain(name, values, or_tie=False) for name in self.monitors]
         self.epochs_without_improvement = 0 if any(gains) else self.epochs_without_improvement + 1
         for name, mode in self._get_directions().items():
@@ -153,7 +153,7 @@ class CheckpointAndStop(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._best is None and not self.best_path.exists():
-            content = self._content(get_averaged_weights(trainer, pl_module), get_logged_metrics(trainer), trainer)
+            content = self._make_content(get_averaged_weights(trainer, pl_module), get_logged_metrics(trainer), trainer)
             self._best = {**content, "epoch": max(0, trainer.current_epoch - 1)}  # it has counted that epoch already
         self.save(trainer)
 
@@ -230,7 +230,9 @@ class CheckpointAndStop(pl.Callback):
             return or_tie
         return value > best if self.monitors[name] == "max" else value < best
 
-    def _content(self, weights: Mapping[str, Tensor], metrics: dict[str, float], trainer: pl.Trainer) -> dict[str, Any]:
+    def _make_content(
+        self, weights: Mapping[str, Tensor], metrics: dict[str, float], trainer: pl.Trainer
+    ) -> dict[str, Any]:
         state_dict = {name: value.detach().cpu().clone() for name, value in weights.items()}
         metadata = {**self.metadata, "metrics": metrics}
         return {

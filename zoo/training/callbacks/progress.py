@@ -17,7 +17,7 @@ from rich.text import Text
 
 from zoo.training.loggers import get_logged_metrics
 
-_MIN_WIDTH_FOR_SPEED = 60
+_SPEED_WIDTH = 60
 """The width in columns from which the speed is shown."""
 _MIN_INTERVAL, _INTERVAL_PER_DRAW_TIME = 0.1, 200.0
 """The least seconds between two drawings of the bar, also as a multiple of the time that the last one took."""
@@ -59,7 +59,7 @@ class Progress(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._live is None and time.monotonic() > self._due:
-            self._say(trainer, trainer.current_epoch + 1)
+            self._print_line(trainer, trainer.current_epoch + 1)
             self._due = time.monotonic() + 1.0
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -68,7 +68,7 @@ class Progress(pl.Callback):
             self._draw(trainer, epochs, int(epochs * trainer.num_training_batches), is_over=True)
             self._stop()
         elif self._printed_epoch != epochs:
-            self._say(trainer, epochs)
+            self._print_line(trainer, epochs)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._stop()
@@ -93,7 +93,7 @@ class Progress(pl.Callback):
         line.add_column(no_wrap=True, overflow="ellipsis")
         line.add_column(ratio=1)
         line.add_column(no_wrap=True, overflow="ellipsis", justify="right")
-        speed = f"{self._rate(trainer, elapsed):.1f} steps/s, " if self._console.width >= _MIN_WIDTH_FOR_SPEED else ""
+        speed = f"{self._compute_rate(trainer, elapsed):.1f} steps/s, " if self._console.width >= _SPEED_WIDTH else ""
         line.add_row(
             f"epoch {epoch}/{trainer.max_epochs}", ProgressBar(total=total, completed=done), f"{speed}{time_text}"
         )
@@ -102,13 +102,13 @@ class Progress(pl.Callback):
         end = time.monotonic()
         self._due = end + max(_MIN_INTERVAL, _INTERVAL_PER_DRAW_TIME * (end - start))
 
-    def _say(self, trainer: pl.Trainer, epochs: int) -> None:
+    def _print_line(self, trainer: pl.Trainer, epochs: int) -> None:
         self._printed_epoch = epochs
-        rate = self._rate(trainer, time.monotonic() - self._started)
+        rate = self._compute_rate(trainer, time.monotonic() - self._started)
         position = f"epoch {epochs:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}  {rate:6.1f} steps/s"
         print("  ".join([position, *_format_metrics(trainer)]), file=self._console.file, flush=True)
 
-    def _rate(self, trainer: pl.Trainer, elapsed: float) -> float:
+    def _compute_rate(self, trainer: pl.Trainer, elapsed: float) -> float:
         return (trainer.global_step - self._steps) / max(1e-9, elapsed)
 
 
