@@ -59,6 +59,7 @@ CASES = {
     "SASRec, 200 items, bfloat16": Case((*LONG, BFLOAT16), ("causal", "softmax"), batches=1),
     "HAN": Case(("model=han",), ("tanh", "recurrence")),
     "NMT": Case(("model=nmt",), ("tanh", "recurrence")),
+    "NMT, Luong's decoder": Case(("model=nmt", "decoder=luong"), ("tanh", "recurrence")),
     "NMT, translates": Case(("model=nmt",), ("tanh", "recurrence"), True, 1),
     "Transformer NMT": Case(("model=transformer_nmt",), ("causal", "softmax")),
     "LAS": Case(("model=las",), ("tanh", "recurrence")),

@@ -19,7 +19,7 @@ import recommendation
 import speech
 import translation
 from domains import domains
-from measured import RESULTS, on_processor, read_runs, shown_command, spread, with_runs
+from measured import RESULTS, clock_of, on_processor, read_runs, shown_command, spread, with_runs
 
 ROOT = RESULTS.parent
 
@@ -278,6 +278,27 @@ def trust() -> Iterator[str]:
     yield f"| a refused typo, `--help`, command to first training step | {said} | `{_without_out(startup)}` |"
 
 
+def cpu_kernels() -> Iterator[str]:
+    """Makes the table of what the kernels for kinds of CPU gain in training steps and decoding."""
+    runs = read_runs("benchmark-cpu-kernels")
+    models = {model: each for run in runs for model, each in run["models"].items()}
+    names = list(dict.fromkeys(name for each in models.values() for name in each["gains"]))
+    yield f"| ms of processor time | with all | with none | gain | {' | '.join(names)} |"
+    yield "|---|" + "---|" * (len(names) + 3)
+    for model, each in models.items():
+        cells = [f"{each['milliseconds'][side]:.1f}" for side in ("all", "none")]
+        cells.append(f"{each['gain']:.2f}")
+        cells += [f"{each['gains'][name]:.2f}" if name in each["gains"] else "" for name in names]
+        yield f"| {model} | {' | '.join(cells)} |"
+    yield ""
+    commands = ", ".join(f"`{run['command']}`" for run in runs)
+    on = f"{clock_of(runs[0])}, {runs[0]['threads']} thread{on_processor(runs[0])}"
+    yield (
+        f"{commands}, torch {runs[0]['torch']}, {on}; medians of {runs[0]['repeats']} turns, interleaved. The gain of "
+        "a kernel is the time without it as a multiple of that with all."
+    )
+
+
 def _without_out(run: dict[str, Any]) -> str:
     return re.sub(r" --out \S+", "", run["command"])
 
@@ -328,6 +349,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
     "attention-maps": attention_maps,
+    "cpu-kernels": cpu_kernels,
     **{name: partial(benchmark_graph, name) for name in BENCHMARKS},
 }
 

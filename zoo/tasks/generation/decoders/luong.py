@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import Attention, CrossAttention, KVCache
+from zoo.attention.cpu import is_enabled
 from zoo.attention.dropout import Dropout
 from zoo.attention.functional import tanh
 from zoo.tasks.generation.decoders.cells import Kind, advanced
@@ -104,7 +105,7 @@ class Luong(nn.Module):
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Returns the states of the last layer at all steps, and those of all layers after the last step."""
         words = self.vectors(read)
-        if words.device.type == "cpu" and not torch.compiler.is_compiling():
+        if words.device.type == "cpu" and not torch.compiler.is_compiling() and is_enabled("recurrence"):
             return self._by_steps(words, states)
         first = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]
         hidden, last = self.layers(words, first[0] if len(first) == 1 else tuple(first))
