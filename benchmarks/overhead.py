@@ -50,7 +50,7 @@ class Dense(Task):
     headline = ("loss",)
 
     def __init__(self) -> None:
-        super().__init__(optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=1e-4)))
+        super().__init__(optimization=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=1e-4)))
         sizes = [WIDTH, 1024, 1024, CLASSES]
         layers: list[nn.Module] = []
         for first, second in pairwise(sizes):

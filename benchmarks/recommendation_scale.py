@@ -70,7 +70,7 @@ def drawn(*, users: int, items: int, mean: float, length: int, seed: int) -> Log
 
 
 def million(*, loss: str | None, items: int, dim: int, steps: int, users: int, eval_batch: int) -> dict[str, Any]:
-    """Measures training steps with one loss and a fused optimiser, or without a loss a full ranking of all users."""
+    """Measures training steps with one loss and a fused optimizer, or without a loss a full ranking of all users."""
     log = drawn(users=users, items=items, mean=100, length=200, seed=0)
     data = HistoryData(
         HistorySource(lambda: log), Batching(max_epochs=1, batch_size=128, eval_batch_size=eval_batch), length=200

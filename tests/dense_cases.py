@@ -27,8 +27,8 @@ class DenseTask(Task):
     primary_mode = "max"
     headline = ("loss",)
 
-    def __init__(self, *, optimisation: OptimizerConfig, classes: int, dropout: float = 0.0) -> None:
-        super().__init__(optimisation=optimisation)
+    def __init__(self, *, optimization: OptimizerConfig, classes: int, dropout: float = 0.0) -> None:
+        super().__init__(optimization=optimization)
         self.embed = torch.nn.EmbeddingBag(20, 8, padding_idx=0)
         self.norm = torch.nn.BatchNorm1d(8)
         self.dropout = torch.nn.Dropout(dropout)

@@ -169,14 +169,14 @@ class Staged(Module):
 
 def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
     module = Staged()
-    optimisation = OptimizerConfig(
+    optimization = OptimizerConfig(
         optimizer=partial(torch.optim.AdamW, lr=0.4, weight_decay=0.1),
         layer_decay=0.5,
         lr_multipliers={"net.body.bias": 0.1},
         no_weight_decay=["*.bias"],
     )
     names = {id(parameter): name for name, parameter in module.named_parameters()}
-    groups = optimisation.configure(module).param_groups
+    groups = optimization.configure(module).param_groups
     found = {names[id(p)]: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
     expected = {
         "net.stem.weight": (0.1, 0.1),
@@ -194,7 +194,7 @@ def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
     [
         ({"layer_decay": 0.5}, "has no stages"),
         ({"layer_decay": 0.0}, "layer_decay is to be a number above 0 and of at most 1"),
-        ({"no_weight_decay": ["*.biass"]}, "optimisation.no_weight_decay: no parameter is called"),
+        ({"no_weight_decay": ["*.biass"]}, "optimization.no_weight_decay: no parameter is called"),
     ],
 )
 def test_rates_and_decay_that_cannot_be(options: dict[str, Any], said: str) -> None:
@@ -205,23 +205,23 @@ def test_rates_and_decay_that_cannot_be(options: dict[str, Any], said: str) -> N
 def test_a_prefix_ends_at_a_dot() -> None:
     module = Module()
     module.net["stems"] = nn.Linear(2, 2)
-    optimisation = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=1.0), freeze=["net.stem"])
-    optimisation.configure(module)
+    optimization = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=1.0), freeze=["net.stem"])
+    optimization.configure(module)
     frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
     assert frozen == {"net.stem.weight", "net.stem.bias"}
 
 
 def test_layers_thaw_at_their_epoch_and_stay_so() -> None:
     module = Module()
-    optimisation = OptimizerConfig(
+    optimization = OptimizerConfig(
         optimizer=partial(torch.optim.SGD, lr=1.0),
         freeze=["net.stem", "net.body"],
         unfreeze={2: ["net.body"], 4: ["net.stem.bias"]},
     )
-    optimisation.configure(module)
+    optimization.configure(module)
     found = []
     for epoch in range(6):
-        optimisation.apply_freezing(module, epoch)
+        optimization.apply_freezing(module, epoch)
         found.append(sum(parameter.requires_grad for parameter in module.parameters()))
     assert found == [2, 2, 4, 4, 5, 5]
 

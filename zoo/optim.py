@@ -60,10 +60,10 @@ class OptimizerConfig:
         """The optimizer of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
         self.apply_freezing(module, epoch=0)
         for pattern in self.lr_multipliers:
-            _match_names(module, pattern, "optimisation.lr_multipliers")
+            _match_names(module, pattern, "optimization.lr_multipliers")
         undecayed: set[str] = set()
         for pattern in self.no_weight_decay:
-            undecayed |= _match_names(module, pattern, "optimisation.no_weight_decay")
+            undecayed |= _match_names(module, pattern, "optimization.no_weight_decay")
         by_depth = self._make_depth_factor(module)
         kinds = {n: (self._find_factor(n) * by_depth(n), n not in undecayed) for n, _ in module.named_parameters()}
         base = self.optimizer([torch.nn.Parameter(torch.zeros(1))]).defaults["lr"]
@@ -80,7 +80,7 @@ class OptimizerConfig:
         """Sets which parameters are trained in this epoch. Those that a net made without gradients never are."""
         frozen = self.find_frozen(module, epoch)
         if frozen and all(name in frozen for name, _ in module.named_parameters()):
-            raise ConfigError(f"optimisation.freeze: in epoch {epoch} every parameter is frozen; leave some to train")
+            raise ConfigError(f"optimization.freeze: in epoch {epoch} every parameter is frozen; leave some to train")
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(name not in frozen)
         module.train(module.training)  # a frozen batch norm does not gather statistics: see Task.train
@@ -91,10 +91,10 @@ class OptimizerConfig:
             self._never = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
         frozen: set[str] = set()
         for pattern in self.freeze:
-            frozen |= _match_names(module, pattern, "optimisation.freeze")
+            frozen |= _match_names(module, pattern, "optimization.freeze")
         for start, patterns in self.unfreeze.items():
             for pattern in patterns:
-                thawed = _match_names(module, pattern, "optimisation.unfreeze")
+                thawed = _match_names(module, pattern, "optimization.unfreeze")
                 frozen -= thawed if epoch >= start else set()
         return frozen | self._never
 
@@ -107,7 +107,7 @@ class OptimizerConfig:
             return lambda name: 1.0
         stages = list(getattr(module, "stages", tuple)())
         if not stages:
-            raise ConfigError("optimisation.layer_decay: this model has no stages; use optimisation.lr_multipliers")
+            raise ConfigError("optimization.layer_decay: this model has no stages; use optimization.lr_multipliers")
 
         def factor(name: str) -> float:
             depth = next((number for number, stage in enumerate(stages) if _matches(name, stage)), 0)

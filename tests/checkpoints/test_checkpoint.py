@@ -85,7 +85,7 @@ def test_reading_it_needs_torch_alone(tiny_run: Path, name: str) -> None:
 
 def test_what_it_says_of_itself(tiny_run: Path, content: dict[str, Any], tiny: list[str]) -> None:
     about = content["zoo"]
-    assert (about["format"], about["version"], about["model"]) == (4, zoo.__version__, "gat")
+    assert (about["format"], about["version"], about["model"]) == (5, zoo.__version__, "gat")
     assert about["config"]["overrides"] == [*tiny, "run_dir=run"]
     assert about["sizes"] == {"features": 12, "classes": 3}
     assert about["data"]["labels"] == ["class 0", "class 1", "class 2"]

@@ -166,11 +166,11 @@ def test_another_mechanism_is_welcome(cli: Any, trained: Path, new_data: list[st
     ("options", "changed"),
     [
         ([], {"layers.0", "layers.1"}),
-        (["optimisation.freeze=[net.layers.0]"], {"layers.1"}),
-        (["optimisation.freeze=['*.1.*']"], {"layers.0"}),
-        (["optimisation.freeze=[net.layers.0]", "optimisation.unfreeze={2: [net.layers.0]}"], {"layers.1"}),
-        (["optimisation.freeze=[net.layers.0]", "optimisation.unfreeze={1: [net.layers.0]}"], {"layers.0", "layers.1"}),
-        (["optimisation.freeze=[net.layers]", "optimisation.unfreeze={0: [net.layers.1]}"], {"layers.1"}),
+        (["optimization.freeze=[net.layers.0]"], {"layers.1"}),
+        (["optimization.freeze=['*.1.*']"], {"layers.0"}),
+        (["optimization.freeze=[net.layers.0]", "optimization.unfreeze={2: [net.layers.0]}"], {"layers.1"}),
+        (["optimization.freeze=[net.layers.0]", "optimization.unfreeze={1: [net.layers.0]}"], {"layers.0", "layers.1"}),
+        (["optimization.freeze=[net.layers]", "optimization.unfreeze={0: [net.layers.1]}"], {"layers.1"}),
     ],
 )
 def test_what_is_frozen_does_not_change(
@@ -190,16 +190,16 @@ def test_what_is_frozen_does_not_change(
     ("option", "said"),
     [
         (
-            "optimisation.freeze=[net.layer.0]",
-            "optimisation.freeze: no parameter is called 'net.layer.0'. Did you mean",
+            "optimization.freeze=[net.layer.0]",
+            "optimization.freeze: no parameter is called 'net.layer.0'. Did you mean",
         ),
         (
-            "optimisation.lr_multipliers={net.layers.7: 0.1}",
-            "optimisation.lr_multipliers: no parameter is called 'net.layers.7'",
+            "optimization.lr_multipliers={net.layers.7: 0.1}",
+            "optimization.lr_multipliers: no parameter is called 'net.layers.7'",
         ),
-        ("optimisation.unfreeze={1: [net.head]}", "optimisation.unfreeze: no parameter is called 'net.head'"),
-        ("optimisation.freeze=[net]", "optimisation.freeze: in epoch 0 every parameter is frozen"),
-        ("optimisation.freeze=net", "optimisation.freeze='net' does not fit"),
+        ("optimization.unfreeze={1: [net.head]}", "optimization.unfreeze: no parameter is called 'net.head'"),
+        ("optimization.freeze=[net]", "optimization.freeze: in epoch 0 every parameter is frozen"),
+        ("optimization.freeze=net", "optimization.freeze='net' does not fit"),
     ],
 )
 def test_patterns_that_fit_nothing(cli: Any, tiny: list[str], option: str, said: str) -> None:
@@ -210,7 +210,7 @@ def test_patterns_that_fit_nothing(cli: Any, tiny: list[str], option: str, said:
 
 def test_the_suggested_control_starts_from_the_same_weights(cli: Any, tiny: list[str], tiny_run: Path) -> None:
     origin = tiny_run / "checkpoints" / "best.ckpt"
-    frozen = ["optimisation.freeze=[net.layers.0]", "data.max_epochs=2"]
+    frozen = ["optimization.freeze=[net.layers.0]", "data.max_epochs=2"]
     done = cli("train", *tiny, *frozen, f"init={origin}", "run_dir=run")
     (control,) = (line for line in done.out.splitlines() if "# the control" in line)
     words = shlex.split(control, comments=True)

@@ -87,16 +87,16 @@ def test_options_win_in_the_same_order() -> None:
     assert recipe["model"]["net"]["attend"]["dropout"] == 0.6
     changed = config.compose(["attention.dropout=0.1", "experiment=gat_cora", "optimizer.lr=0.5"])
     assert changed["model"]["net"]["attend"]["dropout"] == 0.1
-    assert changed["model"]["optimisation"]["optimizer"]["lr"] == 0.5
+    assert changed["model"]["optimization"]["optimizer"]["lr"] == 0.5
     assert changed["callbacks"]["checkpoint"]["patience"] == 100
 
 
 @pytest.mark.parametrize(
     ("override", "found"),
     [
-        ("optimisation.lr_multipliers={net.layers.0: 0.1}", {"net.layers.0": 0.1}),
-        ("optimisation.unfreeze={5: [net.layers.0]}", {5: ["net.layers.0"]}),
-        ("optimisation.freeze=[net.layers.0]", ["net.layers.0"]),
+        ("optimization.lr_multipliers={net.layers.0: 0.1}", {"net.layers.0": 0.1}),
+        ("optimization.unfreeze={5: [net.layers.0]}", {5: ["net.layers.0"]}),
+        ("optimization.freeze=[net.layers.0]", ["net.layers.0"]),
         ("callbacks.checkpoint.monitors={val/loss: min}", {"val/loss": "min"}),
     ],
 )

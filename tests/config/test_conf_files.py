@@ -261,7 +261,7 @@ def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str
         for part, node in chosen[group].items():
             instantiate.check(node, f"{group}.{part}", additions)
     instantiate.check(chosen["data"], "data")
-    made = instantiate.build(chosen["optimisation"], "optimisation")
+    made = instantiate.build(chosen["optimization"], "optimization")
     optimizer = made.optimizer([torch.nn.Parameter(torch.zeros(2))])
     assert optimizer.defaults["lr"] == chosen["optimizer"]["lr"]
     assert made.scheduler.kind == chosen["scheduler"]["kind"]
@@ -298,8 +298,8 @@ def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) 
     assert {group: after["names"][group] for group in defaults} == defaults
     free = (
         "callbacks.checkpoint.monitors.",
-        "optimisation.lr_multipliers.",
-        "optimisation.unfreeze.",
+        "optimization.lr_multipliers.",
+        "optimization.unfreeze.",
     )  # whose keys are the user's
     known = set(leaves(before))
     # a part may be put where there was none, or taken away

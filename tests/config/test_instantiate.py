@@ -32,7 +32,7 @@ FORBIDDEN = [
     "torchvision.models.list_models",
     "torchvision.models.get_model",
     "torch.optim",
-    "torch.optimisation.Adam",
+    "torch.optimization.Adam",
     "pathlib.Path.write_text",
     "hydra.utils.instantiate",
     "zoo.training.run.train",
@@ -93,8 +93,8 @@ def test_it_is_refused_wherever_it_hides_and_before_anything_is_built(monkeypatc
         "scheduler": SCHEDULE,
         "optimizer": {"_target_": "torch.optim.Adam", "_partial_": True, "betas": [0.9, {"deep": [HOSTILE]}]},
     }
-    with pytest.raises(ConfigError, match=r"^optimisation\.optimizer\.betas\.1\.deep\.0: 'os\.system' may not be"):
-        build(node, "optimisation")
+    with pytest.raises(ConfigError, match=r"^optimization\.optimizer\.betas\.1\.deep\.0: 'os\.system' may not be"):
+        build(node, "optimization")
     assert calls == []
 
 
@@ -134,8 +134,8 @@ def test_what_does_not_belong_there(place: str, target: str, is_root: bool) -> N
         ("model.net", "zoo.tasks.graph.GraphAttentionNet", False),
         ("model.net.act", "torch.nn.ReLU", False),
         ("model.net.attend", "zoo.attention.AttentionFactory", False),
-        ("model.optimisation", "zoo.optim.OptimizerConfig", False),
-        ("model.optimisation.optimizer", "torch.optim.AdamW", False),
+        ("model.optimization", "zoo.optim.OptimizerConfig", False),
+        ("model.optimization.optimizer", "torch.optim.AdamW", False),
         ("model.net.stem", "torchvision.models.resnet18", False),
         ("data", "zoo.tasks.graph.planetoid", True),
         ("data", "zoo.tasks.graph.GraphData", True),
@@ -237,7 +237,7 @@ def test_nested_nodes_are_built_and_lists_are_plain() -> None:
         "lr_multipliers": {"net.0": 0.5},
         "unfreeze": {3: ["net"]},
     }
-    made = build(node, "optimisation")
+    made = build(node, "optimization")
     assert isinstance(made, OptimizerConfig)
     assert isinstance(made.scheduler, LRSchedule)
     assert type(made.lr_multipliers) is dict

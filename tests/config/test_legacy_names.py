@@ -71,7 +71,8 @@ def test_a_configuration_without_end_is_refused() -> None:
 OPTIONS = {
     "callbacks.keeper.patience": "callbacks.checkpoint.patience",
     "callbacks.keeper.every_seconds": "callbacks.checkpoint.save_every_seconds",
-    "optimisation.rates": "optimisation.lr_multipliers",
+    "optimisation.rates": "optimization.lr_multipliers",
+    "optimisation.freeze": "optimization.freeze",
     "attention.normalise._partial_": "attention.normalizer._partial_",
     "scheduler.floor": "scheduler.min_lr_ratio",
 }
@@ -95,8 +96,8 @@ def test_a_stored_configuration_has_the_options_of_today() -> None:
         "overrides": [*(f"{old}=1" for old in OPTIONS), "data.floor=1"],
     }
     found = upgrade_config(stored)
-    assert found["model"]["optimisation"]["lr_multipliers"] == {"net": 0.1}
-    assert found["model"]["optimisation"]["scheduler"]["gamma"] == 0.1
+    assert found["model"]["optimization"]["lr_multipliers"] == {"net": 0.1}
+    assert found["model"]["optimization"]["scheduler"]["gamma"] == 0.1
     assert found["model"]["net"] == stored["model"]["net"]
     assert found["callbacks"]["checkpoint"]["save_every_seconds"] == 3
     assert found["overrides"] == [*(f"{new}=1" for new in OPTIONS.values()), "data.floor=1"]

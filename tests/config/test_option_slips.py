@@ -31,12 +31,12 @@ SLIPS = [
         "check=1",
         "check=null",
     ),
-    *("paths.runs=3", "logger=null", "callbacks=null", "scheduler=null", "attention=null", "optimisation=null"),
+    *("paths.runs=3", "logger=null", "callbacks=null", "scheduler=null", "attention=null", "optimization=null"),
     *("data.max_epochs=-1", "data.max_epochs=0", "data.max_epochs=1.5", "data.batch_size=0", "data.noise=nan"),
     *("model.net.dim=-3", "model.net.dim=0", "model.net.heads=0", "model.net.dim=[8]", "model.net.dropout=1"),
     *("model.net.dim=null", "model.net=null", "model.net=5", "attention.dropout=-1", "attention.score.slope=inf"),
     *("optimizer.lr=-1", "optimizer.lr=x", "optimizer.betas=[0.9,1]", "scheduler.warmup=-1", "optimizer=5"),
-    *("optimisation.layer_decay=0", "optimisation.lr_multipliers={net: -1}", "optimisation.freeze=[3]"),
+    *("optimization.layer_decay=0", "optimization.lr_multipliers={net: -1}", "optimization.freeze=[3]"),
     *("callbacks.checkpoint.patience=-1", "callbacks.checkpoint.monitors={val/loss: low}", "callbacks.checkpoint=null"),
     *("logger.csv=null", "penalty.entropy=much", "penalty.layers=0", "trainer.precision=33", "trainer.max_time=5"),
     *("trainer.accumulate_grad_batches=0", "trainer.gradient_clip_val=-1", "trainer.devices=0"),
@@ -93,7 +93,7 @@ def test_the_preflight_lists_all_of_them(cli: Any) -> None:
 
 def test_what_makes_sense_is_taken() -> None:
     given = ["run_dir='1'", "init=null", "threads=2", "check=TRUE", "trainer.gradient_clip_val=1", "optimizer.lr=0"]
-    given += ["callbacks.checkpoint.patience=null", "optimisation.lr_multipliers={net: 0.1}", "data.batch_size=5"]
+    given += ["callbacks.checkpoint.patience=null", "optimization.lr_multipliers={net: 0.1}", "data.batch_size=5"]
     assert list(option_types.iter_errors(compose.compose(["model=gat", *given]))) == []
 
 

@@ -34,7 +34,7 @@ class Silent(Task):
     primary, primary_mode, headline = "val/loss", "min", ("loss",)
 
     def __init__(self) -> None:
-        super().__init__(optimisation=None)  # type: ignore[arg-type]
+        super().__init__(optimization=None)  # type: ignore[arg-type]
         torch.manual_seed(0)
         self.net = Attention(ScaledDot(), Softmax())
         self.about = {"model": "toy", "path": "toy.ckpt", "config": {"names": {"data": "sentences"}}}

@@ -80,7 +80,7 @@ def test_every_combination() -> None:
 
 
 def test_values_that_are_no_sweep_stay_as_they_are() -> None:
-    given = ["model=gat", "optimisation.freeze=[net.layers.0,net.layers.1]", "data.nodes='a,b c'", "x={a: 1}"]
+    given = ["model=gat", "optimization.freeze=[net.layers.0,net.layers.1]", "data.nodes='a,b c'", "x={a: 1}"]
     (job,) = expand_grid(given)
     assert job.overrides == given
     assert job.chosen == {}

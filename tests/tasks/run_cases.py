@@ -204,7 +204,7 @@ def finished(words: Sequence[str], folder: Path) -> None:
 def two_equal_one(cli: Any, options: Sequence[str], folder: Path) -> None:
     """Trains with two processes (`two`) and with one (`one`), and evaluates the model of two with one.
 
-    The optimiser is SGD: where a gradient is zero but for rounding (biases of keys), Adam would step by the rounding.
+    The optimizer is SGD: where a gradient is zero but for rounding (biases of keys), Adam would step by the rounding.
     """
     same = [*options, "optimizer=sgd", "optimizer.lr=0.1"]
     finished(command(*same, "run_dir=two", "trainer=ddp_cpu", "trainer.devices=2"), folder)

@@ -37,7 +37,7 @@ class Sequences(Task):
     headline = ("loss",)
 
     def __init__(self) -> None:
-        super().__init__(optimisation=OptimizerConfig(optimizer=torch.optim.Adam))
+        super().__init__(optimization=OptimizerConfig(optimizer=torch.optim.Adam))
         torch.manual_seed(0)
         self.layer = MultiheadAttention(dim=8, heads=2, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax))
         self.logged: dict[str, float] = {}

@@ -29,7 +29,7 @@ def test_so_many_training_examples_are_evaluated(
 
     monkeypatch.setattr(dense.DenseTask, "test_step", counted)
     made = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
-    made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
+    made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimization": made["optimization"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 1, "eval_examples": count}
     train(RunConfig(made))
     assert seen == [10 if said else 26, 26, 26]

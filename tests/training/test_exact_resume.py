@@ -72,7 +72,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Any) -> Callab
         made = copy.deepcopy(composed(*overrides))
         made["callbacks"]["checkpoint"]["save_every_seconds"] = every
         chosen = {key: value for key, value in given.items() if key.startswith(own)}
-        made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
+        made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimization": made["optimization"]}
         made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": EPOCHS, "batch_size": 8}
         for key, value in chosen.items():
             group, name = key.split(".")

@@ -157,7 +157,7 @@ def dense_run(run_dir: str, *, workers: int, every: int) -> dict[str, Any]:
     made = compose.compose(
         ["model=gat", "logger=csv", "trainer=cpu", f"callbacks.checkpoint.save_every_seconds={every}"]
     )
-    made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
+    made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimization": made["optimization"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
     made["data"]["num_workers"] = workers
     return run.train(RunConfig({**made, "run_dir": run_dir}))

@@ -160,7 +160,7 @@ def test_what_is_wrong_is_said_once_and_nothing_is_left(cli: Any, tiny: list[str
         (["trainer.num_nodes=0"], "trainer.num_nodes=0 does not fit: it is to be a whole number"),
         (["trainer.num_nodes=2"], "torchrun --nnodes=2"),
         (["trainer.max_restarts=-1"], "trainer.max_restarts=-1"),
-        (["optimisation.freeze=[net.layers.0]", "optimisation.unfreeze={2: [net.layers.0]}"], "optimisation.unfreeze"),
+        (["optimization.freeze=[net.layers.0]", "optimization.unfreeze={2: [net.layers.0]}"], "optimization.unfreeze"),
     ],
 )
 def test_what_several_processes_cannot_do(cli: Any, tiny: list[str], tmp_path: Path, given: Any, said: str) -> None:

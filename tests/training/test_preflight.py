@@ -93,7 +93,7 @@ def test_everything_that_is_wrong_is_said_at_once(cli: Any, own: list[str], tmp_
         (["model=gat", "trainer.precision=7"], "trainer.precision=7 does not fit"),
         (["model=gat", "trainer.accelerator=abacus"], "trainer: "),
         (["model=gat", "attention=softmax"], "model: "),
-        (["model=gat", "optimisation.freeze=[nothing]"], "optimisation.freeze: no parameter is called 'nothing'"),
+        (["model=gat", "optimization.freeze=[nothing]"], "optimization.freeze: no parameter is called 'nothing'"),
         (["model=gat", "init=no.ckpt"], "there is no checkpoint no.ckpt"),
         (["model=gat", "run_dir=/dev/null/here"], "cannot be written"),
     ],
@@ -211,7 +211,7 @@ class Dense(Task):
     headline = ("loss",)
 
     def __init__(self, *, leak: str = "", unused: bool = False, scale: float = 1.0) -> None:
-        super().__init__(optimisation=OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1)))
+        super().__init__(optimization=OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1)))
         self.embed, self.out = nn.Linear(1, 4), nn.Linear(4, 1)
         self.spare = nn.Linear(2, 2) if unused else None
         self.leak, self.scale = leak, scale

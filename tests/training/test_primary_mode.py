@@ -22,7 +22,7 @@ from zoo.training.run_config import RunConfig
 
 @pytest.fixture
 def task(dense: ModuleType) -> Task:
-    made: Task = dense.ErrorTask(optimisation=OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.8)), classes=3)
+    made: Task = dense.ErrorTask(optimization=OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.8)), classes=3)
     return made
 
 
@@ -37,7 +37,7 @@ def test_the_lowest_error_is_kept(dense: ModuleType, tmp_path: Any, monkeypatch:
 
     monkeypatch.setattr(dense.ErrorTask, "validation_step", validate)
     made = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
-    made["model"] = {"_target_": "zoo.tasks.dense_cases.ErrorTask", "optimisation": made["optimisation"]}
+    made["model"] = {"_target_": "zoo.tasks.dense_cases.ErrorTask", "optimization": made["optimization"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
     assert train(RunConfig(made))["best_epoch"] == 1
     assert checkpoint.read("run/checkpoints/best.ckpt")["epoch"] == 1

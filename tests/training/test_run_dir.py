@@ -344,7 +344,7 @@ def test_metrics_that_are_not_measured(cli: Any, tiny: list[str]) -> None:
         ({}, True),
         ({"trainer.devices": 2, "run_dir": "elsewhere", "threads": 7}, True),
         ({"penalty": None, "names.penalty": None}, True),  # a group that a release has added since
-        ({"optimisation.layer_decay": None}, True),  # an option that a release has added since
+        ({"optimization.layer_decay": None}, True),  # an option that a release has added since
         ({"loss": {"_target_": "zoo.tasks.recommendation.losses.BCE"}}, True),  # a group of no use to the model
         ({"model._target_": "zoo.tasks.graph.module.NodeClassifier"}, True),
         ({"model._target_": "zoo.tasks.graph.GraphAttentionNet"}, False),
@@ -352,7 +352,7 @@ def test_metrics_that_are_not_measured(cli: Any, tiny: list[str]) -> None:
         ({"data.nodes": None}, False),  # one of the two commands gave it
         ({"data": None, "names.data": None}, False),  # as above
         ({"seed": 1}, False),
-        ({"optimisation.lr_multipliers": {"net": 0.1}}, False),
+        ({"optimization.lr_multipliers": {"net": 0.1}}, False),
         ({"data.hidden": 3, "overrides": ["model=gat", "data.hidden=3"]}, False),  # given there, and unknown here
         ({"loss": {"negatives": 2}, "overrides": ["model=gat", "loss=bce", "loss.negatives=2"]}, False),
         ({"overrides": None}, False),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_OPTIMISATION = ("zoo.optim.", "torch.optim.")
+_OPTIMIZATION = ("zoo.optim.", "torch.optim.")
 
 
 class Group(NamedTuple):
@@ -36,7 +36,7 @@ class Group(NamedTuple):
 GROUPS = {
     "model": Group(
         "what to train",
-        ("zoo.tasks.", "zoo.attention.", "zoo.decoding.", "torch.nn.", "torchvision.models.", *_OPTIMISATION),
+        ("zoo.tasks.", "zoo.attention.", "zoo.decoding.", "torch.nn.", "torchvision.models.", *_OPTIMIZATION),
         is_open=True,
     ),
     "data": Group("what to train it on", ("zoo.tasks.",), is_open=True),
@@ -45,8 +45,8 @@ GROUPS = {
     "loss": Group("a loss of models that take several", ("zoo.tasks.",), is_open=True, is_mechanism=True),
     "decoder": Group("a recurrent decoder", ("zoo.tasks.", "torch.nn."), is_open=True, is_mechanism=True),
     "penalty": Group("losses on attention weights"),
-    "optimizer": Group("an optimizer", _OPTIMISATION),
-    "scheduler": Group("how the learning rate changes", _OPTIMISATION),
+    "optimizer": Group("an optimizer", _OPTIMIZATION),
+    "scheduler": Group("how the learning rate changes", _OPTIMIZATION),
     "trainer": Group("processors, processes and precision"),
     "callbacks": Group(
         "what is kept, and when to stop", ("zoo.training.",), injected=frozenset({"run_dir", "metadata"})
@@ -60,5 +60,5 @@ GROUPS = {
 LISTED = tuple(name for name, group in GROUPS.items() if group.is_listed)
 MECHANISMS = tuple(name for name, group in GROUPS.items() if group.is_mechanism)
 INJECTED = {name: set(group.injected) for name, group in GROUPS.items() if group.injected}
-GROUPS_BY_NODE = {**GROUPS, "optimisation": GROUPS["optimizer"]}
+GROUPS_BY_NODE = {**GROUPS, "optimization": GROUPS["optimizer"]}
 """The groups, and the part of train.yaml that is made of the optimizer and the schedule."""

@@ -213,7 +213,7 @@ def _is_allowed(member: Any, target: str, group_name: str, is_root: bool) -> boo
             return is_part
         case "loss" | "decoder":
             return _is_a(member, torch.nn.Module)
-        case "optimisation" | "optimizer" | "scheduler":
+        case "optimization" | "optimizer" | "scheduler":
             return _is_a(member, OptimizerConfig, LRSchedule)
         case "callbacks":
             return _is_a(member, Callback)

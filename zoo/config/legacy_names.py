@@ -55,11 +55,14 @@ _OPTIONS = {
     "callbacks.keeper.every_seconds": "callbacks.checkpoint.save_every_seconds",
     "callbacks.keeper": "callbacks.checkpoint",
     "attention.normalise": "attention.normalizer",
-    "optimisation.rates": "optimisation.lr_multipliers",
+    "optimisation.rates": "optimization.lr_multipliers",
+    "optimisation": "optimization",
     "scheduler.factor": "scheduler.gamma",
     "scheduler.floor": "scheduler.min_lr_ratio",
 }
 """Option of format 3 or before -> option today; so it is with all options below it."""
+_KEYS = {"optimisation": "optimization"}
+"""Section, and argument of every task -> its name today."""
 _ARGUMENTS = {
     "zoo.training.CheckpointAndStop": {"every_seconds": "save_every_seconds"},
     "zoo.optim.OptimizerConfig": {"rates": "lr_multipliers"},
@@ -96,7 +99,7 @@ def upgrade_config(config: Any) -> Any:
 def _rename_arguments(node: Any) -> Any:
     if isinstance(node, Mapping):
         target = node.get("_target_")
-        names = _ARGUMENTS.get(target, {}) if isinstance(target, str) else {}
+        names = _KEYS | (_ARGUMENTS.get(target, {}) if isinstance(target, str) else {})
         return {names.get(key, key): _rename_arguments(value) for key, value in node.items()}
     if isinstance(node, list):
         return [_rename_arguments(value) for value in node]

@@ -95,7 +95,7 @@ def _iter_part_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
     from zoo.config import instantiate
 
     mechanisms = [group for group in MECHANISMS if config["names"].get(group)]
-    groups = [group for group in ("optimizer", "scheduler", *mechanisms, "optimisation") if group in config]
+    groups = [group for group in ("optimizer", "scheduler", *mechanisms, "optimization") if group in config]
     nodes = [("data", config["data"], set[str]()), *((group, config[group], set[str]()) for group in groups)]
     for group, injected in INJECTED.items():
         nodes += [(f"{group}.{name}", node, injected) for name, node in _get_entries(config[group])]

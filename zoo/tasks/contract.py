@@ -89,13 +89,13 @@ class Task(pl.LightningModule, ABC):
     """Names of parts that fine-tuning may add or leave out, besides mechanisms of attention."""
     rewards: ClassVar[bool] = False
     """Whether the training step rewards hard attention for its draws (`HardReinforce`)."""
-    optimisation: OptimizerConfig
+    optimization: OptimizerConfig
     about: dict[str, Any]
     """The section `zoo` of the checkpoint that the model was loaded from; empty for a new model."""
 
-    def __init__(self, *, optimisation: OptimizerConfig) -> None:
+    def __init__(self, *, optimization: OptimizerConfig) -> None:
         super().__init__()
-        self.optimisation = optimisation
+        self.optimization = optimization
         self.about = {}
 
     @classmethod
@@ -116,7 +116,7 @@ class Task(pl.LightningModule, ABC):
         self.log_dict(dict(metrics), on_step=True, on_epoch=False, batch_size=examples, sync_dist=is_shared)
 
     def configure_optimizers(self) -> Any:
-        return self.optimisation.configure(self)
+        return self.optimization.configure(self)
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode, except that a batch norm with frozen parameters keeps its statistics."""
@@ -179,7 +179,7 @@ class Task(pl.LightningModule, ABC):
         return ()
 
     frozen_remedy: ClassVar[str] = (
-        "init=CHECKPOINT gives them those of a trained model; optimisation.freeze=[] trains them."
+        "init=CHECKPOINT gives them those of a trained model; optimization.freeze=[] trains them."
     )
     """What a message advises if weights are frozen as they were drawn."""
 

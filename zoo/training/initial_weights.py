@@ -41,7 +41,7 @@ def initialize_weights(module: Task, data: TaskData, init: str | None) -> Transf
 
 def _find_random_frozen(module: Task) -> dict[str, Any]:
     """Returns the weights that no epoch trains, unless they are constants."""
-    frozen = module.optimisation.find_frozen(module, math.inf)
+    frozen = module.optimization.find_frozen(module, math.inf)
     if len(frozen) == len(dict(module.named_parameters())):  # which is refused when the optimizer is made
         return {}
     weights = {name: module.get_parameter(name).detach().clone() for name in frozen}

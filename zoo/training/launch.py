@@ -49,9 +49,9 @@ def connect(config: RunConfig) -> RunConfig:
 
 def check_shared(config: RunConfig) -> None:
     """Refuses what several processes cannot do."""
-    if config.tree["optimisation"].get("unfreeze"):
+    if config.tree["optimization"].get("unfreeze"):
         raise ConfigError(
-            "optimisation.unfreeze: with several processes gradients are shared only for the parameters that change "
+            "optimization.unfreeze: with several processes gradients are shared only for the parameters that change "
             "from the start; train in two runs, the second with init=, or with trainer.devices=1"
         )
 

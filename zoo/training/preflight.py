@@ -145,9 +145,9 @@ def _build_model(tree: Mapping[str, Any], data: TaskData) -> tuple[Task | None, 
         module, _ = setup_module(RunConfig(tree), data)
         if tree["resume"] not in (None, "auto"):
             checkpoint.read(tree["resume"])
-        optimisation = copy.copy(module.optimisation)
-        optimisation.scheduler = None  # which would ask the trainer for the number of steps
-        optimisation.configure(module)
+        optimization = copy.copy(module.optimization)
+        optimization.scheduler = None  # which would ask the trainer for the number of steps
+        optimization.configure(module)
     except ZooError as error:
         return None, [str(error)]
     return module, []
@@ -238,7 +238,7 @@ def _iter_gradient_errors(module: Task, loss: float) -> Iterator[str]:
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
     unused = [name for name, p in trainable.items() if p.grad is None]
     if unused:
-        yield f"the loss does not depend on {_join_few(unused)}: use them, or freeze them with optimisation.freeze"
+        yield f"the loss does not depend on {_join_few(unused)}: use them, or freeze them with optimization.freeze"
     infinite = [name for name, p in trainable.items() if p.grad is not None and not torch.isfinite(p.grad).all()]
     if infinite and math.isfinite(loss):
         yield f"the gradient of {_join_few(infinite)} is not finite"

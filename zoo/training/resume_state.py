@@ -139,7 +139,7 @@ def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
         raise ValidationError(f"it has the states of {len(states)} optimizers and {len(schedules)} schedules")
     has_all = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
     for state, optimizer in zip(states, trainer.optimizers if has_all else (), strict=has_all):
-        _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
+        _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimization.optimizer)
     for state, config in zip(schedules, trainer.lr_scheduler_configs, strict=True):
         validate_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
     for states_of_process in content["exactly"]["generators"]:

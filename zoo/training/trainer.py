@@ -47,7 +47,7 @@ def make_run_trainer(config: RunConfig, run_dir: Path, max_epochs: int, metadata
         callbacks=[
             NanGuard(),
             GracefulShutdown(),
-            *([GradualUnfreezing()] if config.tree["optimisation"].get("unfreeze") else []),
+            *([GradualUnfreezing()] if config.tree["optimization"].get("unfreeze") else []),
             *([UnusedParameterCheck()] if distributed.world_size() > 1 else []),
             DataWaitTimer(),
             *([Progress()] if is_first else []),

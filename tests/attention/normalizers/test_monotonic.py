@@ -615,13 +615,13 @@ def test_an_alignment_is_learned(site: Callable[..., Attention]) -> None:
         attend.score.chunk = Constant()
     else:
         attend.score = ScaledDot()
-    optimiser = torch.optim.Adam([*project.parameters(), *attend.parameters()], 0.05)
+    optimizer = torch.optim.Adam([*project.parameters(), *attend.parameters()], 0.05)
     for _ in range(150):
         weights = attend.normalizer(attend.score(project(queries), keys, DenseSupport(), None), DenseSupport())
         weights = weights.alignment.float()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.nll_loss(weights.clamp(min=1e-6).log().flatten(0, 2), places.flatten()).backward()
-        optimiser.step()
+        optimizer.step()
     attend.eval()
     weights = attend.normalizer(attend.score(project(queries), keys, DenseSupport(), None), DenseSupport())
     weights = weights.alignment

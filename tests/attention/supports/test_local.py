@@ -206,12 +206,12 @@ def test_the_prediction_learns_through_the_gaussian() -> None:
     value = torch.zeros(16, 1, 20, 1)
     value[:, :, 12] = 1.0
     attend = Attention(SCORES["dot"](4, 1), Gaussian(), restrict=LocalP(dim=4, heads=1, radius=8))
-    optimiser = torch.optim.Adam(attend.parameters(), lr=0.1)
+    optimizer = torch.optim.Adam(attend.parameters(), lr=0.1)
     for _ in range(100):
         loss = -attend(query, key, value, DenseSupport())[0].mean()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     centre = attend.restrict(query, key, DenseSupport()).centre
     assert (centre - 12).abs().mean() < 1
     flat = Attention(SCORES["dot"](4, 1), Softmax(), restrict=LocalP(dim=4, heads=1, radius=8))

@@ -23,8 +23,8 @@ class Recall(Task):
 
     primary, primary_mode, headline = "val/accuracy", "max", ("accuracy", "loss")
 
-    def __init__(self, *, net: Callable[..., RecallNet], optimisation: OptimizerConfig, words: PositiveInt) -> None:
-        super().__init__(optimisation=optimisation)
+    def __init__(self, *, net: Callable[..., RecallNet], optimization: OptimizerConfig, words: PositiveInt) -> None:
+        super().__init__(optimization=optimization)
         self.net = net(words=words)
         self.loss, self.accuracy, self.pointing = (distributed.GlobalMean() for _ in range(3))
 

@@ -154,7 +154,7 @@ def test_a_model_for_something_else_is_refused(cli: Any, data: str) -> None:
 
 def test_training_starts_from_word_vectors(cli: Any) -> None:
     """Of a file, whose other words are random as before, or learned from the premises and hypotheses of training."""
-    options = [*ESIM, *TINY, "data.pairs=40", "data.held_out=10", "optimisation.freeze=[net.vectors]"]
+    options = [*ESIM, *TINY, "data.pairs=40", "data.held_out=10", "optimization.freeze=[net.vectors]"]
     data = planted_inference(pairs=40, held_out=10, phrases=True, max_epochs=1, batch_size=7)
     words = data.content.language.vocabulary.tokens
     Path("vectors.txt").write_text(f"{words[5]} 1 2 3 4 5 6\nelsewhere 1 1 1 1 1 1\n")

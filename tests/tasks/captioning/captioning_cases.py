@@ -71,8 +71,8 @@ def transformer(**options: Any) -> TransformerCaptioner:
 
 def captioner(net: Any = recurrent, **options: Any) -> Captioner:
     sizes = {"tokens": len(language()), "height": SIDE, "width": SIDE}
-    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
-    return Captioner(net=lambda **_: net(), optimisation=optimisation, **sizes, **options).double()
+    optimization = OptimizerConfig(optimizer=torch.optim.Adam)
+    return Captioner(net=lambda **_: net(), optimization=optimization, **sizes, **options).double()
 
 
 def gradients(net: torch.nn.Module, value: Tensor) -> dict[str, Tensor]:

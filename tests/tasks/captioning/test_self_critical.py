@@ -92,14 +92,14 @@ def test_the_loss_is_that_of_what_was_drawn() -> None:
 def test_training_raises_the_reward() -> None:
     task = captioner(recurrent, self_critical=True, longest=Longest(factor=0.0, constant=4)).train()
     batch = doubled(pictures())
-    optimiser = torch.optim.Adam(task.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(task.parameters(), lr=0.02)
     assert task.critic is not None
     rewards = []
     for step in range(60):
         total, found = task.critic(task.net, batch.select([0, 1, 2, 3] * 4), step)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (total / 16).backward()
-        optimiser.step()
+        optimizer.step()
         rewards.append(float(found.mean()))
     assert sum(rewards[-10:]) > 1.3 * sum(rewards[:10])
 

@@ -32,8 +32,8 @@ from zoo.validation import validate
 def task(**options: Any) -> DocumentClassifier:
     torch.default_generator.manual_seed(0)
     net = lambda words, classes: HAN(words=words, classes=classes, attend=DOT, dim=6, hidden=4, context=5)  # noqa: E731
-    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
-    return DocumentClassifier(net=net, optimisation=optimisation, words=30, classes=3, **options).double()
+    optimization = OptimizerConfig(optimizer=torch.optim.Adam)
+    return DocumentClassifier(net=net, optimization=optimization, words=30, classes=3, **options).double()
 
 
 def batch(targets: Any = "single", names: tuple[str, ...] = ("1", "2", "5")) -> Documents:

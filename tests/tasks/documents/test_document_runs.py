@@ -161,7 +161,7 @@ def test_the_samples(own: list[str], cli: Any) -> None:
 def test_word_vectors_of_a_file(cli: Any) -> None:
     """Words start from them; a file of another width, and one without any of the words, are refused."""
     Path("vectors.txt").write_text("food 1 2 3 4 5 6 7 8\nelsewhere 1 1 1 1 1 1 1 1\n")
-    still = [*TINY, "model.vectors=vectors.txt", "optimisation.freeze=[net.vectors]", "data.max_epochs=1"]
+    still = [*TINY, "model.vectors=vectors.txt", "optimization.freeze=[net.vectors]", "data.max_epochs=1"]
     done = cli("train", *still, "run_dir=run")
     assert done.code == 0, done.err
     assert "vectors.txt: vectors of 1 of" in done.err

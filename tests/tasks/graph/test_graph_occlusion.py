@@ -32,7 +32,7 @@ def x(request: pytest.FixtureRequest) -> Any:
 def module(**options: Any) -> NodeClassifier:
     made = NodeClassifier(
         net=lambda features, classes: net(**options),
-        optimisation=None,  # type: ignore[arg-type]
+        optimization=None,  # type: ignore[arg-type]
         features=FEATURES,
         classes=CLASSES,
     )

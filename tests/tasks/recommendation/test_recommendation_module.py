@@ -29,7 +29,7 @@ def module(**options: Any) -> NextItem:
     attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
     made = NextItem(
         net=partial(SASRec, attend=attend, dim=16, dropout=0.0),
-        optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
+        optimization=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
         items=ITEMS,
         length=LENGTH,
         **{"loss": FullSoftmax(), "protocol": Protocol(ks=(1, 10)), **options},

@@ -78,8 +78,8 @@ def recogniser(net: Any = ListenAttendSpell, *, attend: Any = None, **options: A
     listener = partial(PyramidalListener, hidden=4, joined=(1, STRIDE))
     decoder = partial(Bahdanau, dim=4, hidden=6, compared=5)
     made = partial(net, attend=attend, listener=listener, decoder=decoder)
-    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
-    module = Recogniser(net=made, optimisation=optimisation, features=FEATURES, tokens=len(language()), **options)
+    optimization = OptimizerConfig(optimizer=torch.optim.Adam)
+    module = Recogniser(net=made, optimization=optimization, features=FEATURES, tokens=len(language()), **options)
     return module.double()
 
 

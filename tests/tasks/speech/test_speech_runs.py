@@ -101,7 +101,7 @@ def test_predictions_say_when_words_were_spoken(cli: Any, trained: Path) -> None
 def test_fine_tuning_to_another_alphabet_keeps_the_listener(cli: Any, trained: Path) -> None:
     """Rows of letters are kept by name, and what is frozen does not change."""
     before = checkpoint.read(trained / "checkpoints" / "best.ckpt")
-    start = [f"init={trained}/checkpoints/best.ckpt", "optimisation.freeze=[net.encoder]"]
+    start = [f"init={trained}/checkpoints/best.ckpt", "optimization.freeze=[net.encoder]"]
     data = [each for each in TINY if each.startswith(("data.", "trainer", "logger"))]
     other = ["data=planted_tones", "data.letters=5", "data.seed=1", "data.max_epochs=1"]
     done = cli("train", *start, *data, *other, "run_dir=own")

@@ -54,7 +54,7 @@ def module(normalise: Any = "global", **options: Any) -> Recogniser:
         torch.manual_seed(0)
         made = Recogniser(
             net=net,
-            optimisation=OptimizerConfig(optimizer=torch.optim.Adam),
+            optimization=OptimizerConfig(optimizer=torch.optim.Adam),
             features=MELS,
             tokens=len(of),
             search=BeamSearch(width=1, constraints=Constraints(shortest=6)),

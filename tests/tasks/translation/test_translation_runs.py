@@ -92,7 +92,7 @@ def test_fine_tuning_to_another_target_language_keeps_the_encoder(cli: Any, trai
     Path("source.txt").write_text(f"{one} {two}\n{two} {three} {one}\n{three} unheard {one}\n" * 8)
     Path("target.txt").write_text("Hund sieht\nsieht Katze Hund\nKatze Vogel Hund\n" * 8)
     own = ["data=text_pairs", "data.source_file=source.txt", "data.target_file=target.txt", "data.batch_size=8"]
-    start = [f"init={trained}/checkpoints/best.ckpt", "optimisation.freeze=[net.encoder,net.source_words]"]
+    start = [f"init={trained}/checkpoints/best.ckpt", "optimization.freeze=[net.encoder,net.source_words]"]
     done = cli("train", *start, *own, "callbacks=default", "data.max_epochs=1", "run_dir=own")
     assert done.code == 0, done.err
     after = checkpoint.read("own/checkpoints/best.ckpt")

@@ -130,6 +130,6 @@ class Knowing(Small):
 def translator(net: Any = Small, **options: Any) -> Translator:
     torch.default_generator.manual_seed(0)
     of = languages()
-    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
+    optimization = OptimizerConfig(optimizer=torch.optim.Adam)
     sizes = {"source_words": len(of.source), "target_words": len(of.target)}
-    return Translator(net=net, optimisation=optimisation, **sizes, **options).double()
+    return Translator(net=net, optimization=optimization, **sizes, **options).double()

@@ -101,7 +101,7 @@ def test_options_that_do_not_fit_are_refused(option: str, said: str) -> None:
 
 def test_a_net_of_no_known_interface_is_refused() -> None:
     with pytest.raises(ConfigError, match="Flat is no PictureNet"):
-        ImageClassifier(net=Flat, optimisation=None, channels=1, height=4, width=4, classes=2)  # type: ignore[arg-type]
+        ImageClassifier(net=Flat, optimization=None, channels=1, height=4, width=4, classes=2)  # type: ignore[arg-type]
 
 
 class Flat(torch.nn.Linear):
@@ -241,8 +241,8 @@ def test_positions_are_interpolated_for_another_resolution(position: str) -> Non
 
 
 def test_rates_fall_from_the_head_to_the_input() -> None:
-    module = vit("optimisation.layer_decay=0.5", "optimizer=adamw", "optimisation.no_weight_decay=['*.bias']")
-    module.optimisation.scheduler = None
+    module = vit("optimization.layer_decay=0.5", "optimizer=adamw", "optimization.no_weight_decay=['*.bias']")
+    module.optimization.scheduler = None
     optimizer = module.configure_optimizers()
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
@@ -257,8 +257,8 @@ def test_rates_fall_from_the_head_to_the_input() -> None:
 
 
 def test_a_frozen_batch_norm_keeps_its_statistics() -> None:
-    module = classifier("model=se_resnet", "model.net.depth=8", "optimisation.freeze=[net.bn1,net.layer1]")
-    module.optimisation.apply_freezing(module, epoch=0)
+    module = classifier("model=se_resnet", "model.net.depth=8", "optimization.freeze=[net.bn1,net.layer1]")
+    module.optimization.apply_freezing(module, epoch=0)
     module.train()
     frozen, thawed = module.net.bn1, module.net.layer2[0].bn1
     before = frozen.running_mean.clone(), thawed.running_mean.clone()

@@ -42,7 +42,7 @@ class Answerer(Task):
     Args:
         net: The network.
         about: What the questions are about.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         measures: Names of the measures of an answer, each a number from 0 to 1.
         vectors: Text file of word vectors to start training from, as wide as those of the net; or `corpus` to learn
             them from co-occurrences in the training texts. Default: random ones.
@@ -56,12 +56,12 @@ class Answerer(Task):
         *,
         net: nn.Module,
         about: About,
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         measures: tuple[str, ...],
         vectors: str | None = None,
         spread: float | None = None,
     ) -> None:
-        super().__init__(optimisation=optimisation)
+        super().__init__(optimization=optimization)
         self.net = net
         self.initial_vectors = vectors
         self.spread = spread
@@ -249,7 +249,7 @@ class Chooser(Answerer):
     Args:
         net: The network, whose result are the logits of the answers.
         about: What the questions are about.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         smoothing: Share of the target probability that is spread evenly over all answers in training.
         vectors, spread: See `Answerer`.
     """
@@ -262,13 +262,13 @@ class Chooser(Answerer):
         *,
         net: nn.Module,
         about: About,
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         smoothing: Probability,
         vectors: str | None = None,
         spread: float | None = None,
     ) -> None:
         how: dict[str, Any] = {"measures": ("accuracy",), "vectors": vectors, "spread": spread}
-        super().__init__(net=net, about=about, optimisation=optimisation, **how)
+        super().__init__(net=net, about=about, optimization=optimization, **how)
         self.smoothing = smoothing
 
     def losses(self, given: Tensor, batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
@@ -299,7 +299,7 @@ class PictureAnswerer(Chooser):
 
     Args:
         net: `(words, answers, height, width) -> Module`.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         words, answers: Sizes of the vocabulary and of the set of answers, which the data provides.
         height, width: Size of the pictures, likewise.
         smoothing: Share of the target probability that is spread evenly over all answers in training.
@@ -311,7 +311,7 @@ class PictureAnswerer(Chooser):
         self,
         *,
         net: Callable[..., nn.Module],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         words: PositiveInt,
         answers: PositiveInt,
         height: PositiveInt,
@@ -320,7 +320,7 @@ class PictureAnswerer(Chooser):
         explain: MapLevel | None = None,
     ) -> None:
         made = net(words=words, answers=answers, height=height, width=width)
-        super().__init__(net=made, about="picture", optimisation=optimisation, smoothing=smoothing)
+        super().__init__(net=made, about="picture", optimization=optimization, smoothing=smoothing)
         self.level = level_of(made, explain)
 
 
@@ -330,7 +330,7 @@ class HypothesisJudge(Chooser):
 
     Args:
         net: `(words, answers) -> Module`.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         words, answers: Sizes of the vocabulary and of the set of labels, which the data provides.
         smoothing: Share of the target probability that is spread evenly over all labels in training.
         vectors: File of word vectors to start training from, or `corpus`: see `Answerer`.
@@ -342,7 +342,7 @@ class HypothesisJudge(Chooser):
         self,
         *,
         net: Callable[..., nn.Module],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         words: PositiveInt,
         answers: PositiveInt,
         smoothing: Probability = 0.0,
@@ -351,7 +351,7 @@ class HypothesisJudge(Chooser):
     ) -> None:
         made = net(words=words, answers=answers)
         how: dict[str, Any] = {"smoothing": smoothing, "vectors": vectors, "spread": spread}
-        super().__init__(net=made, about="premise", optimisation=optimisation, **how)
+        super().__init__(net=made, about="premise", optimization=optimization, **how)
 
 
 @validate_ranges
@@ -360,7 +360,7 @@ class SpanReader(Answerer):
 
     Args:
         net: `(words) -> Module` whose result are the logits of the first and of the last token.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         words: Size of the vocabulary, which the data provides.
         longest: The most tokens of an answer; null: no limit.
     """
@@ -372,12 +372,12 @@ class SpanReader(Answerer):
         self,
         *,
         net: Callable[..., nn.Module],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         words: PositiveInt,
         longest: PositiveInt | None = None,
     ) -> None:
         measures = ("exact_match", "f1")
-        super().__init__(net=net(words=words), about="passage", optimisation=optimisation, measures=measures)
+        super().__init__(net=net(words=words), about="passage", optimization=optimization, measures=measures)
         self.longest = longest
 
     def losses(self, given: tuple[Tensor, Tensor], batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:

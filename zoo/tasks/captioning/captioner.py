@@ -50,7 +50,7 @@ class Captioner(WritingTask):
 
     Args:
         net: `(tokens, height, width) -> GeneratingNet` whose `encoder` is a `PictureEncoder`.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         tokens, height, width: From the data: size of the vocabulary, and of the pictures.
         smoothing, search, longest, scheduled, reward: See `WritingTask`.
         self_critical: Whether training raises the CIDEr-D of captions that the model draws, instead of the probability
@@ -71,7 +71,7 @@ class Captioner(WritingTask):
         self,
         *,
         net: Callable[..., GeneratingNet],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         tokens: PositiveInt,
         height: PositiveInt,
         width: PositiveInt,
@@ -85,7 +85,7 @@ class Captioner(WritingTask):
         made: Any = net(tokens=tokens, height=height, width=width)
         super().__init__(
             net=made,
-            optimisation=optimisation,
+            optimization=optimization,
             validated={"bleu": BLEU(tokenize="none")},
             figures=Figures(made.encoder.grid),
             smoothing=smoothing,

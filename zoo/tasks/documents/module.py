@@ -64,7 +64,7 @@ class DocumentClassifier(Task):
 
     Args:
         net: `(words, classes) -> Module`. The module maps a batch of documents to one logit per label.
-        optimisation: Optimiser, schedule, frozen layers and learning rates.
+        optimization: Optimizer, schedule, frozen layers and learning rates.
         words, classes: Sizes of the vocabulary and of the label set, which the data provides.
         vectors: Text file of word vectors to start training from, or `corpus` to learn them from co-occurrences in the
             training texts. Words without a vector are initialised at random. `auto` is `choose_vectors`, and random
@@ -85,7 +85,7 @@ class DocumentClassifier(Task):
         self,
         *,
         net: Callable[..., nn.Module],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         words: PositiveInt,
         classes: PositiveInt,
         vectors: str | None = None,
@@ -93,7 +93,7 @@ class DocumentClassifier(Task):
         class_weights: Literal["balanced"] | Mapping[str, PositiveFloat] | None = None,
         own_texts: NonNegativeInt = 0,
     ) -> None:
-        super().__init__(optimisation=optimisation)
+        super().__init__(optimization=optimization)
         self.net = make_sized(net, {"words": words, "classes": classes, "own_texts": own_texts})
         self.vectors = vectors
         self.smoothing = smoothing

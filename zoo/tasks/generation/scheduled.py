@@ -20,7 +20,7 @@ class ScheduledSampling:
 
     Args:
         share: The greatest probability.
-        steps: Number of steps of the optimiser until it is reached.
+        steps: Number of steps of the optimizer until it is reached.
     """
 
     share: Fraction = 0.25

@@ -47,7 +47,7 @@ class WritingTask(Task):
 
     Args:
         net: The net.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         validated: Scores of a validation: `val/NAME` is the figure NAME of a score.
         figures: Figures of a test.
         smoothing: Of the targets in training: this share is spread evenly over all tokens (Szegedy et al. 2016).
@@ -68,7 +68,7 @@ class WritingTask(Task):
         self,
         *,
         net: GeneratingNet,
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         validated: Mapping[str, Score],
         figures: TextFigures,
         smoothing: Probability = 0.1,
@@ -77,7 +77,7 @@ class WritingTask(Task):
         scheduled: ScheduledSampling | None = None,
         reward: Callable[[], Reward] = Reward,
     ) -> None:
-        super().__init__(optimisation=optimisation)
+        super().__init__(optimization=optimization)
         self.net = net
         if search.ranking.coverage and not self.knows_coverage:
             raise ConfigError("model.search.ranking.coverage: this model does not know what it has covered; write 0")

@@ -40,7 +40,7 @@ class NodeClassifier(Task):
 
     Args:
         net: `(features, classes) -> GraphAttentionNet`.
-        optimisation: Optimiser, schedule, frozen layers and learning rates.
+        optimization: Optimizer, schedule, frozen layers and learning rates.
         features, classes: Numbers of features and classes of the data.
         explain_layer: The layer whose map, averaged over its heads, is scored against the gold attention.
     """
@@ -53,12 +53,12 @@ class NodeClassifier(Task):
         self,
         *,
         net: Callable[..., GraphAttentionNet],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         features: PositiveInt,
         classes: PositiveInt,
         explain_layer: AnyInt = 0,
     ) -> None:
-        super().__init__(optimisation=optimisation)
+        super().__init__(optimization=optimization)
         self.net = net(features=features, classes=classes)
         self.test_metrics = MetricCollection(
             {

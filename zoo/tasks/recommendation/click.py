@@ -43,7 +43,7 @@ class CandidateRanker(Recommender):
 
     Args:
         net: `items -> DIN`.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         items, length: Number of items and length of a window, from the data; the net takes histories of any length.
         protocol: Protocol of ranking in the test.
         targets: Number of choices of each user that an epoch learns, drawn at random. None learns all, at a cost that
@@ -59,14 +59,14 @@ class CandidateRanker(Recommender):
         self,
         *,
         net: Callable[..., DIN],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         items: PositiveInt,
         length: PositiveInt,
         protocol: Protocol,
         targets: PositiveInt | None = 16,
         negatives: PositiveInt = 4,
     ) -> None:
-        super().__init__(optimisation=optimisation, items=items, protocol=protocol, explain=0)
+        super().__init__(optimization=optimization, items=items, protocol=protocol, explain=0)
         self.net = net(items=items)
         self.targets = targets
         self.negatives = negatives

@@ -33,7 +33,7 @@ class NextItem(Recommender):
 
     Args:
         net: `(items, length) -> SASRec`.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         items, length: Number of items and length of a window, from the data.
         loss: Loss of hidden states and the items that follow them: see `losses`.
         protocol: Protocol of ranking in an evaluation.
@@ -45,7 +45,7 @@ class NextItem(Recommender):
         self,
         *,
         net: Callable[..., SASRec],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         items: PositiveInt,
         length: PositiveInt,
         loss: nn.Module,
@@ -57,7 +57,7 @@ class NextItem(Recommender):
         if why_not and explain is not None:
             raise ConfigError(f"model.explain={explain}: {why_not}")
         how: How | None = None if why_not else -1 if explain is None else explain
-        super().__init__(optimisation=optimisation, items=items, protocol=protocol, explain=how)
+        super().__init__(optimization=optimization, items=items, protocol=protocol, explain=how)
         self.net: SASRec = made
         self.loss = loss
 

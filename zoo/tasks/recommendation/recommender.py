@@ -43,7 +43,7 @@ class Recommender(Task):
     protocol samples negatives, the metrics of full ranking are reported too (`full_hr@10`), as far as lists are made.
 
     Args:
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         items: Number of items, from the data.
         protocol: Protocol of ranking in an evaluation.
         explain: Method of the scored map: see `maps.scored`. None: no map.
@@ -55,8 +55,8 @@ class Recommender(Task):
     net: Any
     """The net; its attribute `items` is the embedding of items."""
 
-    def __init__(self, *, optimisation: OptimizerConfig, items: int, protocol: Protocol, explain: How | None) -> None:
-        super().__init__(optimisation=optimisation)
+    def __init__(self, *, optimization: OptimizerConfig, items: int, protocol: Protocol, explain: How | None) -> None:
+        super().__init__(optimization=optimization)
         self.item_count = items
         if 10 not in protocol.ks:
             raise ConfigError(f"model.protocol.ks={list(protocol.ks)}: add 10, by which the best weights are chosen")

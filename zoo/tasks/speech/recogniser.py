@@ -59,7 +59,7 @@ class Recogniser(WritingTask):
 
     Args:
         net: `(features, tokens) -> GeneratingNet` with `stride`, the number of frames of a place that it attends to.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         features, tokens: From the data: width of a frame, and size of the vocabulary.
         recordings: From the data: number of training recordings, up to `FEW_RECORDINGS`.
         word_tokens: From the data: 1 if tokens are words, 0 if words are spelled.
@@ -86,7 +86,7 @@ class Recogniser(WritingTask):
         self,
         *,
         net: Callable[..., GeneratingNet],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         features: PositiveInt,
         tokens: PositiveInt,
         recordings: NonNegativeInt | None = None,
@@ -108,7 +108,7 @@ class Recogniser(WritingTask):
         wer, cer = WER(), CER()
         super().__init__(
             net=made,
-            optimisation=optimisation,
+            optimization=optimization,
             validated={"wer": wer, "cer": cer},
             figures=Figures(wer, cer, made.stride),
             smoothing=smoothing,

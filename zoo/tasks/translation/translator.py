@@ -32,7 +32,7 @@ class Translator(WritingTask):
 
     Args:
         net: `(source_words, target_words) -> GeneratingNet`.
-        optimisation: Optimiser, schedule, frozen layers and rates.
+        optimization: Optimizer, schedule, frozen layers and rates.
         source_words, target_words: From the data.
         smoothing, search, longest, scheduled, reward: See `WritingTask`.
         bleu_tokenize, lowercase: The tokeniser of sacreBLEU for the target language; whether scores ignore case.
@@ -49,7 +49,7 @@ class Translator(WritingTask):
         self,
         *,
         net: Callable[..., GeneratingNet],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         source_words: PositiveInt,
         target_words: PositiveInt,
         smoothing: Probability = 0.1,
@@ -65,7 +65,7 @@ class Translator(WritingTask):
         rouge_score = ROUGE() if rouge else None
         super().__init__(
             net=net(source_words=source_words, target_words=target_words),
-            optimisation=optimisation,
+            optimization=optimization,
             validated={"bleu": bleu},
             figures=Figures(bleu, chrf, rouge_score),
             smoothing=smoothing,

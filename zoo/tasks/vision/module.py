@@ -41,7 +41,7 @@ class ImageClassifier(Task):
 
     Args:
         net: `(channels, height, width, classes) -> PictureNet`.
-        optimisation: Optimiser, schedule, frozen layers and learning rates.
+        optimization: Optimizer, schedule, frozen layers and learning rates.
         channels, height, width, classes: Shape of the pictures, and number of classes.
         size: Name of one of the net's sizes. Default: the net's own default.
         backbone: Name of one of the net's backbones, for nets that have them.
@@ -61,7 +61,7 @@ class ImageClassifier(Task):
         self,
         *,
         net: Callable[..., PictureNet],
-        optimisation: OptimizerConfig,
+        optimization: OptimizerConfig,
         channels: PositiveInt,
         height: PositiveInt,
         width: PositiveInt,
@@ -74,7 +74,7 @@ class ImageClassifier(Task):
         channels_last: bool = False,
         explain: How | None = None,
     ) -> None:
-        super().__init__(optimisation=optimisation)
+        super().__init__(optimization=optimization)
         named = {name: value for name, value in {"size": size, "backbone": backbone}.items() if value is not None}
         self.net = net(channels=channels, height=height, width=width, classes=classes, **named)
         if not isinstance(self.net, PictureNet):

@@ -9,12 +9,12 @@ from zoo.tasks.contract import Task
 
 
 class GradualUnfreezing(pl.Callback):
-    """Unfreezes layers at the start of the epoch that `optimisation.unfreeze` gives them."""
+    """Unfreezes layers at the start of the epoch that `optimization.unfreeze` gives them."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Task)
-        if pl_module.optimisation.unfreeze:
-            pl_module.optimisation.apply_freezing(pl_module, trainer.current_epoch)
+        if pl_module.optimization.unfreeze:
+            pl_module.optimization.apply_freezing(pl_module, trainer.current_epoch)
 
 
 class UnusedParameterCheck(pl.Callback):
@@ -35,5 +35,5 @@ class UnusedParameterCheck(pl.Callback):
             first_names = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             raise ConfigError(
                 f"the loss does not depend on {first_names}; with several processes every parameter must be used: "
-                f"take it out of the model, or freeze it: optimisation.freeze=[{names[0]}]"
+                f"take it out of the model, or freeze it: optimization.freeze=[{names[0]}]"
             )

@@ -47,8 +47,8 @@ def maps_of(about: str, attend: Any = DOT, **net: Any) -> AnswerMaps:
     torch.default_generator.manual_seed(0)
     task, factory, generate = MADE[about]
     data = generate()
-    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
-    module = task(net=partial(factory, attend=attend, **net), optimisation=optimisation, **data.sizes()).double()
+    optimization = OptimizerConfig(optimizer=torch.optim.Adam)
+    module = task(net=partial(factory, attend=attend, **net), optimization=optimization, **data.sizes()).double()
     return AnswerMaps(_doubled(module.eval(), about), data, MapOptions(pictures=2))
 
 

@@ -34,7 +34,7 @@ def document(sentences: list[list[int]], targets: Any) -> Documents:
 def module(name: str = "HAN") -> DocumentClassifier:
     found = DocumentClassifier(
         net=lambda words, classes: made(name),
-        optimisation=None,  # type: ignore[arg-type]
+        optimization=None,  # type: ignore[arg-type]
         words=WORDS,
         classes=CLASSES,
     )

@@ -33,7 +33,7 @@ UNIT = AttentionFactory(score=partial(ActivationUnit, hidden=[4]), normalizer=Un
 @pytest.fixture(params=["next_item", "click"])
 def module(request: pytest.FixtureRequest) -> Recommender:
     torch.manual_seed(0)
-    kept: dict[str, Any] = {"optimisation": None, "items": ITEMS, "length": LENGTH, "protocol": Protocol()}
+    kept: dict[str, Any] = {"optimization": None, "items": ITEMS, "length": LENGTH, "protocol": Protocol()}
     if request.param == "click":
         made: Recommender = CandidateRanker(net=partial(DIN, attend=UNIT, dim=6, hidden=(5,)), **kept)
         nn.init.normal_(made.net.bias.weight)

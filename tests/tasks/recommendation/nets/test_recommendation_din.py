@@ -214,7 +214,7 @@ def ranker(items=ITEMS, protocol=None, net=None, **options):
     torch.manual_seed(0)
     made = CandidateRanker(
         net=partial(DIN, attend=attention(Dice), dim=DIM, hidden=(8, 4)) if net is None else net,
-        optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
+        optimization=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
         items=items,
         length=8,
         protocol=Protocol(ks=(1, 10)) if protocol is None else protocol,

@@ -32,7 +32,7 @@ DATA = planted_translation(pairs=20, held_out=6, longest=8, max_epochs=1, batch_
 
 def module_of(data: PairData, net: Any = Small) -> Translator:
     torch.default_generator.manual_seed(0)
-    found = Translator(net=net, optimisation=OptimizerConfig(optimizer=torch.optim.Adam), **data.sizes()).eval()
+    found = Translator(net=net, optimization=OptimizerConfig(optimizer=torch.optim.Adam), **data.sizes()).eval()
     found.about = {"model": "small", "path": "small.ckpt", "config": {"names": {"data": "planted", "attention": "a"}}}
     return found
 

@@ -60,8 +60,8 @@ def own(tmp_path: Path) -> ImageData:
 
 def classifier(net: Any, data: ImageData, explain: str) -> ImageClassifier:
     torch.manual_seed(0)
-    optimisation = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1))
-    module = ImageClassifier(net=net, optimisation=optimisation, **data.sizes(), explain=explain).eval()  # type: ignore[arg-type]
+    optimization = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1))
+    module = ImageClassifier(net=net, optimization=optimization, **data.sizes(), explain=explain).eval()  # type: ignore[arg-type]
     for name, parameter in module.named_parameters():
         if ".query.weight" in name or ".key.weight" in name:
             nn.init.normal_(parameter)

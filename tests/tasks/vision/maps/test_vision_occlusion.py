@@ -33,8 +33,8 @@ NETS: dict[str, Any] = {
 @pytest.fixture(params=NETS)
 def module(request: pytest.FixtureRequest) -> ImageClassifier:
     torch.manual_seed(0)
-    optimisation = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1))
-    made = ImageClassifier(net=NETS[request.param], optimisation=optimisation, **SIZE)  # type: ignore[arg-type]
+    optimization = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1))
+    made = ImageClassifier(net=NETS[request.param], optimization=optimization, **SIZE)  # type: ignore[arg-type]
     for parameter in made.net.head.parameters():
         nn.init.normal_(parameter)
     return made.double().eval()
