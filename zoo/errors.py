@@ -88,6 +88,11 @@ class OutOfMemoryError(ZooError):
     """Memory did not suffice."""
 
 
+def get_reason(error: BaseException) -> str:
+    """Returns the first line of an error's message; its class if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def make_error(kind: str, message: str) -> ZooError:
     """Returns the error of another process, from the name of its class and its message."""
     kinds = {error_type.__name__: error_type for error_type in ZooError.__subclasses__()}

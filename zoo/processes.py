@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,23 @@ def run(arguments: Sequence[str], *, env: Mapping[str, str] | None = None) -> in
         return process.wait()
 
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def handle_signals(
+    handler: Callable[[int, Any], object], numbers: Sequence[signal.Signals] = STOPPING
+) -> Iterator[None]:
+    """Lets a function handle signals inside its context. Only a main thread receives signals."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
 class SignalForwarder:
     """Receives signals for a process, also before it has started."""
 
@@ -101,23 +118,12 @@ class SignalForwarder:
 
 @contextmanager
 def forward_signals() -> Iterator[SignalForwarder]:
-    """Passes SIGINT and SIGTERM to the process that is started inside its context.
-
-    Only a main thread receives signals.
-    """
+    """Passes SIGINT and SIGTERM to the process that is started inside its context."""
     forwarder = SignalForwarder()
-    if threading.current_thread() is not threading.main_thread():
+    with handle_signals(forwarder):
         yield forwarder
-        return
-    previous_handlers = {number: signal.signal(number, forwarder) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield forwarder
-    finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
 
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.0
 """Seconds within which a repeated signal counts as the same request."""
 
@@ -145,15 +151,6 @@ def raise_interrupted(number: int, _: Any) -> None:
     raise InterruptedRunError(f"stopped by {signal.Signals(number).name}")
 
 
-@contextmanager
-def raise_on_signals() -> Iterator[None]:
-    """Raises an InterruptedRunError at both signals inside its context. Only a main thread receives signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous_handlers = {number: signal.signal(number, raise_interrupted) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
+def raise_on_signals() -> AbstractContextManager[None]:
+    """Raises an InterruptedRunError at both signals inside its context."""
+    return handle_signals(raise_interrupted)

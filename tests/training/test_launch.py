@@ -182,6 +182,31 @@ def test_a_killed_process_ends_the_run(begun: Any, tiny: list[str], tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_error_is_that_of_the_process_that_made_it(
+    begun: Any, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The other one reports a lost connection, and may do so earlier."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        f"""if True:
+        import os
+        if os.environ.get("RANK") == "{number}":
+            import torch
+            def fail(self, *_, **__):
+                raise ValueError("the reason")
+            torch.optim.Adam.step = torch.optim.AdamW.step = fail
+        """
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    code, said = ended(begun(*tiny, *TWO, "run_dir=run"), timeout=90)
+    assert code == 2
+    assert "ValueError: the reason" in said
+    assert "Connection closed" not in said
+    assert f"zoo: process {number} of this run ended with exit code 1, and the run with it" in said
+
+
+@pytest.mark.slow
 def test_a_killed_process_restarts_the_run(begun: Any, tiny: list[str], tmp_path: Path) -> None:
     options = [
         "data.max_epochs=150",

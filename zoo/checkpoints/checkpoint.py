@@ -23,7 +23,7 @@ from zoo.checkpoints import migrations, untrusted
 from zoo.checkpoints.migrations import FORMAT
 from zoo.config import compose
 from zoo.config.instantiate import build, resolve_class
-from zoo.errors import CheckpointError, MissingPackageError
+from zoo.errors import CheckpointError, MissingPackageError, get_reason
 from zoo.io.atomic import open_atomic_bytes
 from zoo.tasks.contract import Task, TaskData
 from zoo.validation import Predicate, ValidationError, validate
@@ -64,10 +64,8 @@ def read(path: Path | str) -> dict[str, Any]:
         with path.open("rb") as file:
             content: dict[str, Any] = untrusted.load(file)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(
-            f"{path} cannot be read: it is damaged, or holds other things than weights and plain values ({reason})"
-        ) from error
+        what = "it is damaged, or holds other things than weights and plain values"
+        raise CheckpointError(f"{path} cannot be read: {what} ({get_reason(error)})") from error
     about = content.get("zoo") if isinstance(content, dict) else None
     if not isinstance(about, dict) or not isinstance(content.get("state_dict"), dict):
         raise CheckpointError(f"{path} is not a checkpoint of this project: it has no 'zoo' section")
@@ -130,10 +128,8 @@ def build_module(content: Mapping[str, Any], path: Path | str) -> Task:
     except MissingPackageError as error:
         raise CheckpointError(f"{path}: {error}") from error
     except Exception as error:  # a forged configuration may raise anything
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(
-            f"{path}: its configuration does not describe a model of this version: {reason}"
-        ) from error
+        what = "its configuration does not describe a model of this version"
+        raise CheckpointError(f"{path}: {what}: {get_reason(error)}") from error
     module.load_state_dict(weights)
     _check_rows(module, content, path)
     module.about = {**about, "path": str(path)}

@@ -192,9 +192,7 @@ _RESUMABLE = {
             "epoch_loop.batch_progress": {**_BATCHES, "is_last_batch": bool},
             "epoch_loop.scheduler_progress": _PROGRESS,
             "epoch_loop.automatic_optimization.state_dict": dict,
-            "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": {"step": _PROGRESS, "zero_grad": _PROGRESS}
-            },
+            "epoch_loop.automatic_optimization.optim_progress": {"optimizer": _OPTIMIZER},
             "epoch_loop.manual_optimization.state_dict": dict,
             "epoch_loop.manual_optimization.optim_step_progress": _PROGRESS,
             "epoch_loop.val_loop.state_dict": dict,

@@ -6,14 +6,15 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from zoo.config import compose, option_types
 from zoo.config.groups import GROUPS
 from zoo.config.typecheck import explain_mismatch
-from zoo.errors import ConfigError
+from zoo.errors import ConfigError, get_reason
 from zoo.sweeps.jobs import Job
 
 MOST_JOBS = 10_000
@@ -33,10 +34,6 @@ class Axis:
 
     key: str
     parsed: Any
-
-    @classmethod
-    def parse(cls, parsed: Any) -> Axis:
-        return cls(parsed.get_key_element(), parsed)
 
     @property
     def is_swept(self) -> bool:
@@ -71,22 +68,35 @@ class Axis:
                     raise ConfigError(said)
 
 
-def read_axes(overrides: Sequence[str]) -> list[Axis]:
-    """The axes of a sweep, from its overrides."""
+def parse_overrides(overrides: Sequence[str]) -> list[Any]:
+    """Returns overrides as Hydra parses them."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    with _translate_errors():
+        return list(OverridesParser.create().parse_overrides(list(overrides)))
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
     from hydra.errors import HydraException
 
     try:
-        axes = [Axis.parse(each) for each in OverridesParser.create().parse_overrides(list(overrides))]
+        yield
+    except HydraException as error:
+        raise ConfigError(get_reason(error)) from error
+
+
+def read_axes(overrides: Sequence[str]) -> list[Axis]:
+    """Reads the axes of a sweep from its overrides."""
+    axes = [Axis(each.get_key_element(), each) for each in parse_overrides(overrides)]
+    with _translate_errors():
         for axis in axes:
             len(axis)  # an interval cannot be counted
-    except HydraException as error:
-        raise ConfigError(str(error).splitlines()[0]) from error
     return axes
 
 
 def expand_grid(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
-    """A job for every combination of values, the last option changing fastest.
+    """Makes a job for every combination of values, the last option changing fastest.
 
     Args:
         overrides: Those of the sweep.

@@ -23,7 +23,7 @@ import yaml
 from zoo import processes
 from zoo.config import compose
 from zoo.config.groups import GROUPS
-from zoo.errors import ConfigError, InterruptedRunError, quote_value
+from zoo.errors import ConfigError, InterruptedRunError, get_reason, quote_value
 from zoo.io import locks
 from zoo.io.atomic import make_timestamped_dir, remove_partial, write_text
 from zoo.io.config_files import LARGEST_LIST, dump_yaml, make_no_alias_loader, read_json, read_text
@@ -33,6 +33,7 @@ from zoo.training.run_dir import get_runs_folder, is_locked
 FILE, SUMMARY = "sweep.yaml", "summary.csv"
 _LOCK = ".lock"
 INTERRUPTED = 130
+_STOPPED = (INTERRUPTED, -2, -15)
 
 
 @dataclass
@@ -57,10 +58,10 @@ class Job:
             return "finished"
         if self.code is None:
             return "stopped" if Path(self.run_dir).exists() else "waiting"
-        return "stopped" if self.code in (INTERRUPTED, -2, -15) else "failed"
+        return "stopped" if self.code in _STOPPED else "failed"
 
     def metrics(self) -> dict[str, Any] | None:
-        """The content of the run's metrics.json; None if it is not finished."""
+        """Returns the content of the run's metrics.json; None if it is not finished."""
         path = Path(self.run_dir) / RESULT
         if not path.exists():
             return None
@@ -70,7 +71,7 @@ class Job:
             raise ConfigError(f"{path} is damaged ({error}); remove it, and the run is evaluated again") from error
 
     def arguments(self) -> list[str]:
-        """The arguments of the command line that start the run, or continue it."""
+        """Returns the arguments of the command line that start the run, or continue it."""
         resumed = ["resume=auto"] if (Path(self.run_dir) / CONFIG).exists() else []
         return ["train", *self.overrides, *resumed, f"run_dir={quote_value(self.run_dir)}"]
 
@@ -122,7 +123,7 @@ class Sweep:
                 break
             job.wait()  # the one that was left at work had not locked the directory yet
             job.code = 0
-        if job.status == "stopped":
+        if job.code in _STOPPED:
             raise InterruptedRunError(
                 f"the sweep was stopped in job {number + 1} of {of}.\nContinue with the same command: {self.command()}"
             )
@@ -197,7 +198,7 @@ def _close(sweep: Sweep) -> None:
 def _find_unfinished(
     overrides: list[str], jobs: list[Job], parent: Path, folder: str | None, is_open: Callable[[Sweep], bool]
 ) -> Sweep | None:
-    """The sweep to continue, locked."""
+    """Returns the sweep to continue, locked, if there is one."""
     for path in _list_candidates(parent, folder):
         try:
             runs = _read(path, overrides)
@@ -230,7 +231,7 @@ def _list_candidates(parent: Path, folder: str | None) -> list[Path]:
 
 
 def _read(folder: Path, overrides: list[str]) -> str | None:
-    """How the runs of a sweep of these overrides are named; None if there is none.
+    """Returns how the runs of a sweep of these overrides are named; None if there is none.
 
     Raises:
         ConfigError: Its sweep.yaml cannot be read.
@@ -245,8 +246,7 @@ def _read(folder: Path, overrides: list[str]) -> str | None:
             raise TypeError("an option that is no text")
         return str(Path(found["runs"]).name) if found["overrides"] == overrides else None
     except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ConfigError(f"{path} is damaged, or not that of a sweep ({reason})") from error
+        raise ConfigError(f"{path} is damaged, or not that of a sweep ({get_reason(error)})") from error
 
 
 def _lock(folder: Path) -> int | None:
@@ -260,7 +260,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _get_runs_folder(overrides: Sequence[str]) -> Path:
-    """The folder of a run with these overrides, which most jobs of a sweep share."""
+    """Returns the folder of a run with these overrides, which most jobs of a sweep share."""
     needed = [each for each in overrides if each.partition("=")[0] in GROUPS or each.startswith("paths.")]
     has_references = any("$" in each for each in needed)
     return get_runs_folder(_compose_names(tuple(overrides if has_references else needed)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo import processes
 from zoo.config import plugins
-from zoo.errors import ConfigError, InterruptedRunError, quote_value
+from zoo.errors import ConfigError, InterruptedRunError, get_reason, quote_value
 from zoo.sweeps.jobs import INTERRUPTED, Sweep
 
 
@@ -49,7 +49,7 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
             )
     except (HydraException, OmegaConfBaseException) as error:
         extra = 'launchers other than basic are plugins: pip install "attention-zoo[sweep]"'
-        raise ConfigError(f"{str(error).strip().splitlines()[0]} ({extra})") from error
+        raise ConfigError(f"{get_reason(error)} ({extra})") from error
     for job, result in zip(waiting, launcher.launch(jobs, 0), strict=True):
         job.code = _get_exit_code(result)
     if any(job.code == INTERRUPTED for job in waiting):

@@ -19,6 +19,7 @@ from typing import Any
 from zoo.config import compose
 from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError, did_you_mean
+from zoo.sweeps.grid import parse_overrides
 from zoo.sweeps.jobs import SUMMARY, Job, Sweep, open_sweep
 from zoo.sweeps.summary import select_headline, write_csv
 from zoo.training.callbacks.pruning import TRIAL, open_study
@@ -135,7 +136,7 @@ def parse_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def choose_objective(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str, str]:
-    """The metric by which trials are compared, and its direction."""
+    """Returns the metric by which trials are compared, and its direction."""
     task = resolve_target(composed["model"]["_target_"], "model", is_root=True)
     metric = settings["metric"] or task.primary
     direction = settings["direction"] or _DIRECTIONS.get(task.mode_of(metric) or "")
@@ -148,14 +149,8 @@ def choose_objective(settings: Mapping[str, str], composed: Mapping[str, Any]) -
 
 
 def parse_space(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The overrides that all trials share, and the distribution of each option that is searched."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(own))
-    except HydraException as error:
-        raise ConfigError(str(error).splitlines()[0]) from error
+    """Reads the overrides that all trials share, and the distribution of each option that is searched."""
+    parsed = parse_overrides(own)
     space = {each.get_key_element(): _distribution(each) for each in parsed if each.is_sweep_override()}
     if not space:
         raise ConfigError("nothing to search: write an option as interval(a, b), range(a, b) or choice(a, b)")

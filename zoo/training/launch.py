@@ -20,6 +20,7 @@ import torch
 from zoo import distributed, processes
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, warn
 from zoo.plurals import count_noun
+from zoo.training import worker_errors
 from zoo.training.run_config import CONFIG, LAST, RunConfig
 from zoo.training.run_dir import RunDir
 from zoo.training.run_errors import make_resume_hint
@@ -121,27 +122,23 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    from zoo.training import worker_errors
-
     for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is reported once, below
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
-    with tempfile.TemporaryDirectory(prefix="zoo-") as words:
-        before = {
-            name: os.environ.get(name)
-            for name in (distributed.LAUNCHED, "PYTHONPATH", "TORCHELASTIC_SIGNALS_TO_HANDLE")
-        }
-        own = {distributed.LAUNCHED: words, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}  # the others are handled here
-        os.environ.update(own, PYTHONPATH=processes.make_environment().get("PYTHONPATH", ""))
-        request = processes.StopRequest()
+    request = processes.StopRequest()
 
-        def stop(number: int, _: Any) -> None:
-            is_first = request.received is None
-            if request.record(number) or is_first:
-                raise SignalException(f"signal {number}", sigval=signal.Signals(number))
+    def stop(number: int, _: Any) -> None:
+        is_first = request.received is None
+        if request.record(number) or is_first:
+            raise SignalException(f"signal {number}", sigval=signal.Signals(number))
 
-        for each in (*processes.STOPPING, signal.SIGHUP):
-            signal.signal(each, stop)
+    entry, *arguments = processes.make_command(
+        str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.worker"
+    )
+    handled = (*processes.STOPPING, signal.SIGHUP, signal.SIGQUIT)  # torch handles the last one, while it works
+    with tempfile.TemporaryDirectory(prefix="zoo-") as logs, processes.handle_signals(stop, handled):
+        before = dict(os.environ)
+        os.environ.update(processes.make_environment())
+        os.environ.update({distributed.LAUNCHED: logs, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"})
         settings = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -152,27 +149,20 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
             local_addr="127.0.0.1",
             max_restarts=trainer.get("max_restarts", 0),
             monitor_interval=0.2,
-            logs_specs=DefaultLogsSpecs(log_dir=words),
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
             shutdown_timeout=_PATIENCE,
-        )
-        entry, *arguments = processes.make_command(
-            str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.worker"
         )
         try:
             elastic_launch(settings, entry)(*arguments)
         except ChildFailedError as error:
-            raise worker_errors.to_training_error(Path(words), error, run_dir) from None
+            raise worker_errors.to_training_error(Path(logs), error, run_dir) from None
         except SignalException as error:
-            raise worker_errors.read_error(Path(words)) or InterruptedRunError(
+            raise worker_errors.read_error(Path(logs)) or InterruptedRunError(
                 f"stopped by {signal.Signals(error.sigval).name}{make_resume_hint(run_dir)}"
             ) from None
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            for name in set(os.environ) - set(before):
+                del os.environ[name]
+            os.environ.update(before)
     found: dict[str, Any] = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
     return found

@@ -43,9 +43,10 @@ def to_training_error(folder: Path, failed: Any, run_dir: Path) -> ZooError:
     number, failure = min(failed.failures.items(), key=lambda item: (item[0] in by_others, item[0]))
     code = failure.exitcode
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    traces = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.traceback"))]
-    if code > 0 and traces:  # the others report a lost connection
-        print(min(traces, key=lambda each: "Connection" in each.splitlines()[-1]), file=sys.stderr)
+    traces = {int(path.stem): path.read_text(encoding="utf-8") for path in folder.glob("*.traceback")}
+    if code > 0 and traces:  # the others report a lost connection, and may do so earlier
+        number = min(traces, key=lambda each: ("Connection" in traces[each].splitlines()[-1], each))
+        print(traces[number], file=sys.stderr)
     return TrainingError(f"process {number} of this run {how}, and the run with it{make_resume_hint(run_dir)}")
 
 
