@@ -10,7 +10,7 @@ from measured import clock_of, of_runs, on_processor, read_runs, with_runs
 PICTURES = {
     "coattention-planted_questions": "`coattention`",
     "coattention-planted_questions-alternating": "`coattention`, alternating",
-    "coattention-planted_questions-uniform": "`coattention`, uniform (control; convolutions of before)",
+    "coattention-planted_questions-uniform": "`coattention`, uniform (control)",
 }
 PLANTED = {
     **PICTURES,
