@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from zoo.attention.cpu import Processor, is_enabled
@@ -18,15 +18,15 @@ _BYTES = 2**24
 
 
 def explicit_softmax(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Float[Tensor, "b h q d"],
+    key: Float[Tensor, "b h k d"],
+    value: Float[Tensor, "b h k v"],
     *,
     scale: float,
     dropout_p: float,
     enable_gqa: bool,
-    attn_mask: Tensor | None = None,
-) -> Tensor:
+    attn_mask: Shaped[Tensor, "#b #h #q #k"] | None = None,
+) -> Float[Tensor, "b h q v"]:
     """Computes `scaled_dot_product_attention` with stored weights, in the dtype of the query."""
     # Autocast would convert bfloat16 scores to float32 and back; softmax accumulates in float32 in any case.
     with torch.autocast(query.device.type, enabled=False):
@@ -68,12 +68,14 @@ def use_explicit_softmax(
     )
 
 
-def most_weights(query: Tensor) -> int:
+def most_weights(query: Float[Tensor, "b h q d"]) -> int:
     """Returns the largest number of weights to store: allocating more than this costs more time than it saves."""
     return _BYTES // query.element_size()
 
 
-def is_of_few(query: Tensor, key: Tensor, value: Tensor, most: int | None) -> bool:
+def is_of_few(
+    query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"], value: Float[Tensor, "b g k v"], most: int | None
+) -> bool:
     """Returns True on CPUs for several queries, equal numbers of heads and at most `most` weights (None: any)."""
     heads, rows = query.shape[1], query.shape[2]
     if query.device.type != "cpu" or rows < 2 or not heads == key.shape[1] == value.shape[1]:
