@@ -32,7 +32,7 @@ from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.answering import BiDAF
 from zoo.tasks.answering.batch import Asked, Questions
 from zoo.tasks.generation.source import Source
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 OURS, PAIRS = "ours", "a tensor of pairs"
 LARGEST_DIFFERENCE = 1e-4
@@ -73,7 +73,7 @@ def main() -> None:
     for side, ms in milliseconds.items():
         print(f"{side:20}{ms:>10.1f} ms{result['ratio'].get(side, 1.0):>8.2f}{result['peak_mib'][side]:>10.1f} MiB")
     result |= {"clock": options.clock, "threads": options.threads, "torch": torch.__version__}
-    file(result | {"command": command(), "commit": commit_of_checkout()}, options.out)
+    file(result | {"command": command(), "commit": find_commit()}, options.out)
 
 
 def _net(sizes: Sizes) -> BiDAF:

@@ -46,7 +46,7 @@ from zoo.attention import (
     TopK,
     record,
 )
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 HEADS, WIDTH, WINDOW, FEATURES, SLOTS = 4, 64, 128, 256, 256
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -86,7 +86,7 @@ def main() -> None:
         "threads": options.threads,
         "torch": torch.__version__,
         "command": command(),
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     file(result, options.out)
 

@@ -36,7 +36,7 @@ from zoo.attention import Additive, AttentionFactory, DenseSupport, Dot, Multihe
 from zoo.attention.attention_state import flatten_beams  # noqa: E402
 from zoo.cpu_memory import disable_malloc_trim  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
-from zoo.training.provenance import commit_of_checkout  # noqa: E402
+from zoo.training.environment import find_commit  # noqa: E402
 
 
 class Copied:
@@ -93,7 +93,7 @@ def main() -> None:
         print(f"  x{ms['loop'] / ms['search']:.2f} of a loop, x{ms['copied'] / ms['search']:.2f} of copied keys")
         by = result["by_length"][name] = by_length(decoder, source, options)
         print("  by length: " + ", ".join(f"{length} {each:.3f}" for length, each in by.items()) + " ms per token")
-    result |= {"threads": 1, "torch": torch.__version__, "command": command(), "commit": commit_of_checkout()}
+    result |= {"threads": 1, "torch": torch.__version__, "command": command(), "commit": find_commit()}
     file(result, options.out)
 
 

@@ -51,7 +51,7 @@ from zoo.tasks.pictures import BackboneEncoder
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision import EfficientNetLite
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 OURS, TUTORIAL, ALONE = "ours", "tutorial", "ours, a picture at a time"
 KEPT, AGAIN = "features kept", "features computed again"
@@ -115,7 +115,7 @@ def main() -> None:
         result[name] = groups[name]()
         print(f"{name}: {result[name]}", flush=True)
     result |= {"clock": options.clock, "threads": options.threads, "torch": torch.__version__}
-    file(result | {"command": command(), "commit": commit_of_checkout()}, options.out)
+    file(result | {"command": command(), "commit": find_commit()}, options.out)
 
 
 def _options() -> argparse.Namespace:

@@ -26,7 +26,7 @@ from zoo.attention.cpu import KERNELS, use_cpu_kernels
 from zoo.config import compose
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.contract import Task
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 from zoo.training.run_config import RunConfig
 from zoo.training.setup import seed_generators, setup_data, setup_module
 
@@ -81,7 +81,7 @@ def main() -> None:
         found = result["models"][name] = measure(CASES[name], options.repeats, CLOCKS[options.clock])
         print(f"{name:28} {json.dumps(found)}", flush=True)
     result |= {"clock": options.clock, "threads": options.threads, "repeats": options.repeats}
-    result |= {"torch": torch.__version__, "command": command(), "commit": commit_of_checkout()}
+    result |= {"torch": torch.__version__, "command": command(), "commit": find_commit()}
     file(result, options.out)
 
 

@@ -37,7 +37,7 @@ from zoo.attention import (
     Softmax,
 )
 from zoo.cpu_memory import disable_malloc_trim
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 Step = Callable[[], Any]
 LONG = 16_000
@@ -61,7 +61,7 @@ def main() -> None:
         ms = _interleaved(own(), max(10, options.steps // 5))
         result["ms"][f"own positions, {LONG}"] = ms
         print(f"a step at {LONG:,} positions: " + ", ".join(f"{kind} {each:.3f} ms" for kind, each in ms.items()))
-    result |= {"threads": 1, "torch": torch.__version__, "command": command(), "commit": commit_of_checkout()}
+    result |= {"threads": 1, "torch": torch.__version__, "command": command(), "commit": find_commit()}
     file(result, options.out)
 
 

@@ -34,7 +34,7 @@ from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Documents
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 Name = TypeVar("Name")
 
@@ -78,7 +78,7 @@ def main() -> None:
         "threads": options.threads,
         "torch": torch.__version__,
         "command": command(),
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     _show(result)
     file(result, options.out)

@@ -40,7 +40,7 @@ from zoo.config import compose
 from zoo.config.instantiate import build
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.documents.batch import Documents
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 MODELS = ("han", "long_document")
@@ -61,7 +61,7 @@ def main() -> None:
         "threads": options.threads,
         "torch": torch.__version__,
         "command": command(),
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     print(json.dumps(result, indent=2))
     file(result, options.out)

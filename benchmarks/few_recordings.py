@@ -24,7 +24,7 @@ import numpy as np
 import soundfile
 from filing import command, file
 
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -65,7 +65,7 @@ def main() -> None:
                 corpus: _measure(Path(name) / corpus.replace(" ", "_") / str(seed), corpus, seed, options)
                 for corpus in options.corpora
             }
-            about = {"seed": seed, "command": command(), "commit": commit_of_checkout()}
+            about = {"seed": seed, "command": command(), "commit": find_commit()}
             file({**figures, **about}, options.out and options.out / f"{seed}.json")
             print(json.dumps(figures, indent=2), flush=True)
 

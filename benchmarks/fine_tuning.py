@@ -26,7 +26,7 @@ from filing import command, file
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SIZES = (50, 500)
@@ -62,7 +62,7 @@ def main() -> None:
                 str(size): _measure(folder, seed, random.Random(seed).sample(rest, size), held_out, test)
                 for size in SIZES
             }
-            about = {"seed": seed, "overrides": SETTINGS, "command": command(), "commit": commit_of_checkout()}
+            about = {"seed": seed, "overrides": SETTINGS, "command": command(), "commit": find_commit()}
             file({"origin": origin, **figures, **about}, options.out and options.out / f"{seed}.json")
             print(json.dumps(figures, indent=2))
 

@@ -34,7 +34,7 @@ from zoo.tasks.graph.citations import read_planetoid
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
 from zoo.tasks.graph.net import GraphAttentionNet
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 CLASSES, TRAINED = 7, 140
 PEERS = ("pyg", "dgl")
@@ -64,7 +64,7 @@ def main() -> None:
         "peak_mib": peaks,
         "recorder": recorder,
         "command": command(),
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     _show(result)
     file(result, options.out)

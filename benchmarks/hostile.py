@@ -32,7 +32,7 @@ from hostile_cases import corpus, mutants  # noqa: E402
 from run_cases import DOMAINS  # noqa: E402
 
 from zoo.cli.main import main as zoo  # noqa: E402
-from zoo.training.provenance import commit_of_checkout  # noqa: E402
+from zoo.training.environment import find_commit  # noqa: E402
 
 _SECONDS = 120
 _MOST = 2 << 30
@@ -84,7 +84,7 @@ def main() -> None:
         "peak_mb": answers[heaviest].peak,
         "heaviest": heaviest,
         "command": "python benchmarks/hostile.py --out results/hostile-checkpoints/0.json",
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     print(json.dumps(found, indent=2))
     file(found, out)

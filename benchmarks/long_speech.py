@@ -21,7 +21,7 @@ from zoo.attention import LocationAware
 from zoo.decoding import GNMTLength
 from zoo.io.atomic import write_text
 from zoo.training import evaluation
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 from zoo.training.trainer import make_command_trainer
 
 _LIMITS = (("fewest", "most"), ("shortest", "longest"))
@@ -53,7 +53,7 @@ def main() -> None:
         names = module.about["config"]["names"]
         about = {"model": names, "protocol": module.protocol(), "seed": module.about["config"]["seed"]}
         about |= {"held_out": options.held_out, "lengths": found, "command": _command(options)}
-        about |= {"commit": commit_of_checkout()}
+        about |= {"commit": find_commit()}
         write_text(options.out, json.dumps(about, indent=2) + "\n")
 
 

@@ -30,7 +30,7 @@ import soundfile
 from filing import file
 from PIL import Image
 
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 SEVERAL, WORDS = 5_000, 100_000
 SIDE = 10_000
@@ -294,7 +294,7 @@ def main() -> None:
             found.append({"case": case.name, **ran, **said})
             print("{case}: {peak_gb:.2f} GB, exit {exit}: {said}".format(**found[-1]), flush=True)
     command = shlex.join(["python", *(word for word in sys.argv if not word.startswith("--out"))])
-    file({"cases": found, "command": command, "commit": commit_of_checkout()}, options.out)
+    file({"cases": found, "command": command, "commit": find_commit()}, options.out)
 
 
 def _filled(command: Sequence[str], folder: Path) -> list[str]:

@@ -35,7 +35,7 @@ from mutations import MUTATIONS, rows_written
 from zoo.config.compose import compose
 from zoo.config.instantiate import build
 from zoo.errors import ZooError
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
 SECONDS = 60
@@ -358,7 +358,7 @@ def main() -> None:
         "by_reader": {case: dict(each) for case, each in sorted(by_case.items())},
         "seed": options.seed,
         "command": f"python benchmarks/mutated_inputs.py --count {options.count} --seed {options.seed}",
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     print(json.dumps(found, indent=2))
     if options.out is not None:

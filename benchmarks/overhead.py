@@ -35,7 +35,7 @@ from zoo.config import compose
 from zoo.data.loader import Loader
 from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Task
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 from zoo.training.run_config import RunConfig
 from zoo.training.trainer import make_run_trainer
 
@@ -112,7 +112,7 @@ def main() -> None:
         "overhead_percent": round(100 * (medians["plain"] / medians["ours"] - 1), 2),
         "seconds_each": options.seconds,
         "command": command(),
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     print(json.dumps(result, indent=2))
     file(result, options.out)

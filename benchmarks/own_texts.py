@@ -25,7 +25,7 @@ from typing import Any
 from filing import command, file
 
 from zoo.tasks.documents.data.published import read_imdb
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PLAIN = ["model.vectors=null", "model.net.skip=false", "data.min_count=1", "data.augmentation.word_dropout=0"]
@@ -49,7 +49,7 @@ def main() -> None:
                 way: _train(table, folder / f"{way}-{seed}", [*WAYS[way], *seeded]) for way in options.ways or WAYS
             }
             about = {"size": options.size, "seed": seed, "ways": WAYS, "settings": given, "command": command()}
-            found = {**figures, "tfidf": baseline, **about, "commit": commit_of_checkout()}
+            found = {**figures, "tfidf": baseline, **about, "commit": find_commit()}
             file(found, options.out and options.out / f"{seed}.json")
             print(json.dumps(figures, indent=2), flush=True)
 

@@ -55,7 +55,7 @@ from zoo.attention import (
     TransformerXL,
     YaRN,
 )
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 TRAINED = 64
 LENGTHS = (64, 128, 256, 512)
@@ -173,7 +173,7 @@ def main() -> None:
             "torch": torch.__version__,
             "python": platform.python_version(),
             "command": command(),
-            "commit": commit_of_checkout(),
+            "commit": find_commit(),
         }
         file(result, options.out / f"{seed}.json" if options.out else None)
 

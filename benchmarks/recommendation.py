@@ -49,7 +49,7 @@ from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 OURS = "ours"
 DIM, LAYERS, BATCH = 50, 2, 128
@@ -86,7 +86,7 @@ def main() -> None:
         "allocator": options.allocator,
         "torch": torch.__version__,
         "command": command() if options.recbole is None else command().replace(options.recbole, "PYTHON"),
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     file(result, options.out)
 

@@ -52,7 +52,7 @@ from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener
 from zoo.tasks.speech.batch import Frames
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 OURS, PEER = "ours", "SpeechBrain"
 FRAMES = (200, 400, 800, 1600)
@@ -96,7 +96,7 @@ def main() -> None:
         result["by_frames"] = {side: of_side(side, makers[side]) for side in nets}
     _show(result)
     result |= {"clock": options.clock, "threads": options.threads, "torch": torch.__version__}
-    file(result | {"command": command(), "commit": commit_of_checkout()}, options.out)
+    file(result | {"command": command(), "commit": find_commit()}, options.out)
 
 
 def _options() -> argparse.Namespace:

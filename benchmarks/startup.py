@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filing import file
 
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LIST = [sys.executable, "-c", "import sys; from zoo.cli.main import main; sys.exit(main(['list']))"]
@@ -35,7 +35,7 @@ def main() -> None:
         "list_seconds": _best(LIST, 0, options.times),
         "first_step_seconds": _first_step([*train, "model=gat", "trainer=cpu"], options.times),
         "command": "python benchmarks/startup.py --out results/startup/0.json",
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     print(json.dumps(found, indent=2))
     file(found, options.out)

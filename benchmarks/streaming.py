@@ -17,7 +17,7 @@ from trained import data_of, parsed
 
 from zoo.io.atomic import write_text
 from zoo.tasks.speech.streaming import Streaming, Token
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         command = "python benchmarks/streaming.py runs/.../checkpoints/best.ckpt"
         command += f" --recordings {options.recordings} --block {options.block}"
         names, seed = module.about["config"]["names"], module.about["config"]["seed"]
-        about = {"model": names, "seed": seed, **found, "command": command, "commit": commit_of_checkout()}
+        about = {"model": names, "seed": seed, **found, "command": command, "commit": find_commit()}
         write_text(options.out, json.dumps(about, indent=2) + "\n")
 
 

@@ -57,7 +57,7 @@ from zoo.tasks.translation import (
     RecurrentTranslator,
     TransformerTranslator,
 )
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 OURS = "ours"
 LENGTHS = (20, 40, 80, 160)
@@ -110,7 +110,7 @@ def main() -> None:
         result["by_length"][name] = by = _by_length(name, groups[name], sizes, options.repeats, clock)
         print(f"{name}, {OURS}, by target length: {by}")
     result |= {"clock": options.clock, "threads": options.threads, "torch": torch.__version__}
-    file(result | {"command": command(), "commit": commit_of_checkout()}, options.out)
+    file(result | {"command": command(), "commit": find_commit()}, options.out)
 
 
 def _options() -> argparse.Namespace:

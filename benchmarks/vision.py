@@ -39,7 +39,7 @@ from zoo.attention import CBAM, AttentionFactory, ScaledDot, Softmax, SqueezeExc
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 OURS = "ours"
 SINGLE = "ours, float32"
@@ -132,7 +132,7 @@ def main() -> None:
         "allocator": options.allocator,
         "torch": torch.__version__,
         "command": command(),
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     file(result, options.out)
 

@@ -17,8 +17,8 @@ from zoo.tasks.contract import Task, TaskData
 from zoo.training import baselines, summary
 from zoo.training.callbacks.checkpointing import CheckpointAndStop
 from zoo.training.callbacks.data_wait import DataWaitTimer
+from zoo.training.environment import find_commit, get_versions
 from zoo.training.evaluation import evaluate, has_examples, make_protocol, write_rows
-from zoo.training.provenance import commit_of_checkout, versions
 from zoo.training.run_config import RunConfig
 from zoo.training.run_dir import RunDir
 from zoo.training.run_errors import make_missing_dir_error
@@ -55,9 +55,9 @@ def evaluate_and_report(
         "samples_per_second": round(epochs * data.train_size() / seconds, 1),
         "seed": config.seed,
         "command": shlex.join(["python", "train.py", *config.overrides]),
-        "versions": versions(),
+        "versions": get_versions(),
         "processor": {"name": PROCESSOR.name, "flags": PROCESSOR.flags, "threads": torch.get_num_threads()},
-        "commit": commit_of_checkout(),
+        "commit": find_commit(),
     }
     if not distributed.is_rank_zero():
         return result

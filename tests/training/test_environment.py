@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.training.provenance import commit_of_checkout
+from zoo.training.environment import find_commit
 
 
 def git(folder: Path, *words: str) -> str:
@@ -33,10 +33,10 @@ def checkout(tmp_path: Path) -> Path:
 )
 def test_code_that_has_changed_is_told_and_a_new_result_is_none(checkout: Path, name: str, is_change: bool) -> None:
     head = git(checkout, "rev-parse", "HEAD").strip()
-    assert commit_of_checkout(checkout) == head
+    assert find_commit(checkout) == head
     (checkout / name).write_text("1\n", encoding="utf-8")
-    assert commit_of_checkout(checkout) == head + "+changes" * is_change
+    assert find_commit(checkout) == head + "+changes" * is_change
 
 
 def test_a_folder_that_is_no_checkout(tmp_path: Path) -> None:
-    assert commit_of_checkout(tmp_path) is None
+    assert find_commit(tmp_path) is None

@@ -1,4 +1,4 @@
-"""Records the code that made a result: versions of packages, and the commit of a checkout."""
+"""The environment of a result: versions of packages, and the commit of a checkout."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from zoo import __version__
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def versions() -> dict[str, str]:
+def get_versions() -> dict[str, str]:
     packages = ("torch", "pytorch-lightning", "torch-geometric", "torchmetrics", "hydra-core", "numpy")
     return {"attention-zoo": __version__} | {name: version(name) for name in packages}
 
 
-def commit_of_checkout(root: Path = _ROOT) -> str | None:
+def find_commit(root: Path = _ROOT) -> str | None:
     """Returns the commit of a checkout, with "+changes" if files differ from it; None if there is no checkout.
 
     Results that have been measured since are no change: they are not code, and a run writes them for the next one.
