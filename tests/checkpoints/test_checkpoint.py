@@ -195,7 +195,7 @@ def test_a_foreign_pickle_is_not_executed(tmp_path: Path, content: dict[str, Any
         ({"zoo": {"format": "1"}, "state_dict": {}}, "its format is '1'"),
         ({"zoo": {"format": 1}}, "it has no 'zoo' section"),
         ({"zoo": {"format": 1, "model": "gat"}, "state_dict": {}}, "lacks version, config, data, sizes, metrics"),
-        ({"zoo": {"format": 5, "version": "9.1"}, "state_dict": {}}, "format 5, written by version 9.1"),
+        ({"zoo": {"format": 6, "version": "9.1"}, "state_dict": {}}, "format 6, written by version 9.1"),
         ({"zoo": {"format": 99}, "state_dict": {}}, "upgrade with pip install -U attention-zoo"),
     ],
 )
