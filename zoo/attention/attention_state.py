@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 class NormalizerOutput(NamedTuple):
-    """The result of a normaliser whose next step needs an alignment that differs from its weights."""
+    """The result of a normalizer whose next step needs an alignment that differs from its weights."""
 
     weights: Float[Tensor, "b h q k"]
     alignment: Float[Tensor, "b h q k"]
@@ -32,7 +32,7 @@ class AttentionState:
     total: Float[Tensor, "b h r k"]
     """Sum of the weights of all steps so far: coverage."""
     alignment: Float[Tensor, "b h r k"] | None = None
-    """Alignment of the previous step, from a normaliser that returns `NormalizerOutput`."""
+    """Alignment of the previous step, from a normalizer that returns `NormalizerOutput`."""
     of_score: Any = None
     """What the score has computed before the first step for all steps: see `Score`."""
 

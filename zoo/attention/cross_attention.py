@@ -36,7 +36,7 @@ class ZeroProjection(nn.Module):
 
 @validate_ranges
 class CrossAttention(nn.Module):
-    """c_i = sum_j a_ij h_j, a_i = normalise(score(W s_i, U h_j)) (Bahdanau et al. 2015, eq. 5-6 and appendix A.1.2).
+    """c_i = sum_j a_ij h_j, a_i = normalize(score(W s_i, U h_j)) (Bahdanau et al. 2015, eq. 5-6 and appendix A.1.2).
 
     Queries and keys are projected without biases, and the states h are not projected. Without `hidden` nothing is
     projected: the mechanism compares s and h themselves, as the scores of Luong et al. 2015 (eq. 8) do.

@@ -103,7 +103,7 @@ class ChannelGate(nn.Module):
 class SpatialGate(nn.Module):
     """M_s = sigmoid(conv_k([avg; max])), with avg and max taken over the channels (Woo et al. 2018, eq. 3).
 
-    This follows the equation; the authors' code also applies batch normalisation after the convolution.
+    This follows the equation; the authors' code also applies batch normalization after the convolution.
 
     Cost: O(n (c + kernel^2))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @torch.no_grad()
 def glorot_(weights: Float[Tensor, "h *outputs inputs"]) -> Float[Tensor, "h *outputs inputs"]:
-    """Initialises each head's matrix, or vector, as a layer of its own (Glorot & Bengio 2010, eq. 16).
+    """Initializes each head's matrix, or vector, as a layer of its own (Glorot & Bengio 2010, eq. 16).
 
     All heads are drawn at once: a loop over them would be long where a stranger's checkpoint asks for a million.
     """

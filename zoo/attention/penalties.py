@@ -99,7 +99,7 @@ class Locality:
 class GuidanceSquared:
     """sum_j (a_tj - g_tj)^2 for a given alignment g (Liu et al. 2016): trains attention to match g.
 
-    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out.
+    The gold weights of each query are normalized to sum to one. Queries without gold keys are left out.
 
     Cost: O(pairs)
     """
@@ -112,7 +112,7 @@ class GuidanceSquared:
 class GuidanceCrossEntropy:
     """- sum_j g_tj log a_tj for a given alignment g (Mi et al. 2016): trains attention to match g.
 
-    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out.
+    The gold weights of each query are normalized to sum to one. Queries without gold keys are left out.
 
     Cost: O(pairs)
     """

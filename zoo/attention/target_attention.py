@@ -28,7 +28,7 @@ class TargetAttention(nn.Module):
         dim: Width of candidates and history.
         hidden: Widths of the hidden layers of the activation unit.
         activation: Activation of the hidden layers: `nn.PReLU` or `Dice`.
-        normalizer: Normaliser of the scores. Default: `Unnormalized`, as in the paper.
+        normalizer: Normalizer of the scores. Default: `Unnormalized`, as in the paper.
     """
 
     def __init__(

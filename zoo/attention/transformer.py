@@ -94,7 +94,7 @@ class PostNorm(_NormalizedResidual):
         return x
 
     def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """Adds y = f(branch_input(x)) to x and normalises the sum."""
+        """Adds y = f(branch_input(x)) to x and normalizes the sum."""
         return self.norm(x + self._apply_branch(y))  # type: ignore[no-any-return]
 
 

@@ -212,8 +212,8 @@ def test_the_prediction_learns_through_the_gaussian() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    centre = attend.restrict(query, key, DenseSupport()).centre
-    assert (centre - 12).abs().mean() < 1
+    center = attend.restrict(query, key, DenseSupport()).center
+    assert (center - 12).abs().mean() < 1
     flat = Attention(SCORES["dot"](4, 1), Softmax(), restrict=LocalP(dim=4, heads=1, radius=8))
     with torch.no_grad():
         flat.restrict.vector.copy_(attend.restrict.vector)

@@ -1,4 +1,4 @@
-"""Fused kernels, each for one combination of score, normaliser and support.
+"""Fused kernels, each for one combination of score, normalizer and support.
 
 A kernel is registered for exact types and returns the same context as the written-out path, which all other
 combinations take.
@@ -32,11 +32,11 @@ Kernel = Callable[..., Tensor]
 _KERNELS: dict[tuple[type, type, type], Kernel] = {}
 
 
-def register_kernel(score: type, normalise: type, support: type) -> Callable[[Kernel], Kernel]:
+def register_kernel(score: type, normalize: type, support: type) -> Callable[[Kernel], Kernel]:
     """Registers a kernel `(attend, query, key, value, support, bias) -> context`."""
 
     def register(kernel: Kernel) -> Kernel:
-        _KERNELS[score, normalise, support] = kernel
+        _KERNELS[score, normalize, support] = kernel
         return kernel
 
     return register
@@ -111,5 +111,5 @@ def temperature_of(attend: Attention) -> float:
 
 
 def kernels() -> dict[tuple[str, str, str], Any]:
-    """Returns the registered kernels by the names of score, normaliser and support."""
+    """Returns the registered kernels by the names of score, normalizer and support."""
     return {(s.__name__, n.__name__, p.__name__): kernel for (s, n, p), kernel in _KERNELS.items()}

@@ -1,6 +1,6 @@
 """Attention in linear time: a kernel phi(q) · phi(k) replaces the exponential, so that keys can be summed first.
 
-Only the sums are kept, so there are no weights to record. On request (`record(model, implied=True)`) the normalised
+Only the sums are kept, so there are no weights to record. On request (`record(model, implied=True)`) the normalized
 phi(q) · phi(k) is computed for every pair, at the quadratic cost of softmax attention.
 """
 
@@ -252,7 +252,7 @@ class KernelAttention(PairFreeAttention, ABC):
         mask: Bool[Tensor, "#b #h #_k 1"] | None,
         support: DenseSupport,
     ) -> Float[Tensor, "b h q k"]:
-        """Computes phi(q) · phi(k) of all pairs, normalised; `key` is without the keys after the last query."""
+        """Computes phi(q) · phi(k) of all pairs, normalized; `key` is without the keys after the last query."""
         before = self.start(query, key, support)
         of_key, scale = self.map_key(upcast(key), projection, mask, before)
         of_query = self.map_query(upcast(query), projection, before.scale if scale is None else scale)

@@ -22,7 +22,7 @@ _REASON = "a state-space layer passes on a state and has no weights over positio
 class StateSpace(Mixer):
     """y = GLU(W gelu(K * x + D x)), K_l = 2 Re sum_n C_n B_n exp(l delta A_n) per channel (Gu et al. 2022, S4D).
 
-    B_n = (exp(delta A_n) - 1) / A_n (zero-order hold); A_n is initialised to -1/2 + i pi n (S4D-Lin). The convolution
+    B_n = (exp(delta A_n) - 1) / A_n (zero-order hold); A_n is initialized to -1/2 + i pi n (S4D-Lin). The convolution
     with K is computed by Fourier transform. A support that is not causal adds a second kernel for later positions.
     Padding is zero in the convolution, and the state decays over it.
 
@@ -127,7 +127,7 @@ class SelectiveStateSpace(Mixer):
     """y = W (S(u) silu(z)), (u, z) = V x, with S a recurrence whose coefficients depend on u (Gu & Dao 2023, alg. 2).
 
     h_t = exp(delta_t A) h_(t-1) + delta_t B_t u_t, S(u)_t = C_t · h_t + D u_t for each channel, with delta, B and C
-    linear in u_t (delta through softplus); A_n is initialised to -n. A support that is not causal adds a second
+    linear in u_t (delta through softplus); A_n is initialized to -n. A support that is not causal adds a second
     recurrence from the end. Padding is skipped. Mamba's short convolution and its wider u are left out.
 
     Cost: O(n log n d states) time, O(n d states) memory; a step O(d states).

@@ -1,4 +1,4 @@
-"""Normalisers: functions that turn the scores of a query into weights.
+"""Normalizers: functions that turn the scores of a query into weights.
 
 Goes: Attention(normalizer=...).
 """

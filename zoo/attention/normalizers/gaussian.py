@@ -1,4 +1,4 @@
-"""Softmax multiplied by a Gaussian around the centre of each query."""
+"""Softmax multiplied by a Gaussian around the center of each query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.attention.supports.local import LocalSupport
 class Gaussian(Normalizer):
     """softmax(s) exp(-(s - p_t)^2 / 2 sigma^2), sigma = D / 2 (Luong et al. 2015, eq. 10); rows do not sum to one.
 
-    The gradient reaches p_t, the centre that `LocalP` predicts.
+    The gradient reaches p_t, the center that `LocalP` predicts.
 
     Cost: O(pairs)
     """
@@ -27,5 +27,5 @@ class Gaussian(Normalizer):
         weights = support.softmax(scores)
         # With a radius of 0 the only distance is 0, so any width gives the same weights.
         deviation = max(support.radius, 1) / 2
-        distance = (support.key_at - support.centre.unsqueeze(-1)).masked_fill(~support.permitted, 0.0)
+        distance = (support.key_at - support.center.unsqueeze(-1)).masked_fill(~support.permitted, 0.0)
         return weights * torch.exp(-distance.square() / (2 * deviation**2)).to(weights.dtype)

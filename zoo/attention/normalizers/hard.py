@@ -86,7 +86,7 @@ def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
     It is 0, without a gradient, where nothing was drawn: without a key, and with the probabilities as weights.
     """
     if drawn.probabilities is None:
-        raise ValueError(f"{drawn.site} draws nothing: its normaliser is not one of hard attention")
+        raise ValueError(f"{drawn.site} draws nothing: its normalizer is not one of hard attention")
     chosen = drawn.probabilities.masked_fill(drawn.weights.detach() == 0, 0.0)
     if drawn.axes[-2] == "query":
         total = chosen.sum(-1)

@@ -1,4 +1,4 @@
-"""Scores used as weights, without normalisation."""
+"""Scores used as weights, without normalization."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Normalisers that give every permitted key a positive weight.
+"""Normalizers that give every permitted key a positive weight.
 
-A normaliser is a module `(scores, support, state) -> weights`. It computes the weights w_i of each query i over the
+A normalizer is a module `(scores, support, state) -> weights`. It computes the weights w_i of each query i over the
 keys that the support permits: `support.softmax(s)` is `masked_softmax` of each row, in supports/support.py.
 """
 

@@ -1,4 +1,4 @@
-"""Normalisers that give keys of low score a weight of exactly zero.
+"""Normalizers that give keys of low score a weight of exactly zero.
 
 Both are max(scores - τ, 0) to a power, with a threshold τ for each row that is computed exactly by sorting. Scores are
 shifted so that the highest one is 0. τ is then never below -1, and scores below -1 can be clamped.

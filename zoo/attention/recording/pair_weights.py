@@ -50,7 +50,7 @@ class Pairs(ABC):
         return self.broadcast_queries(self.real)
 
     def normalize_gold(self, gold: Float[Tensor, "..."] | Bool[Tensor, "..."]) -> Float[Tensor, "b h *pairs"]:
-        """Normalises a gold alignment (without heads) to sum to one for each query; zero for queries without keys."""
+        """Normalizes a gold alignment (without heads) to sum to one for each query; zero for queries without keys."""
         batch, _, *pairs = self.weights.shape
         if gold.shape not in ((batch, *pairs), tuple(pairs)):
             raise ValueError(f"{self.site} has pairs {(batch, *pairs)}, and the gold attention is {tuple(gold.shape)}")

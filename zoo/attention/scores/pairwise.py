@@ -168,7 +168,7 @@ class General(Dot):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialises W so that scores of unit-variance queries and keys have variance 1, as with `ScaledDot`."""
+        """Initializes W so that scores of unit-variance queries and keys have variance 1, as with `ScaledDot`."""
         nn.init.normal_(self.weight, std=1.0 / self.weight.shape[-1])
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> PreparedKeys:

@@ -1,4 +1,4 @@
-"""Local attention of a decoder: each query attends to the 2D + 1 keys around its own centre (Luong et al. 2015)."""
+"""Local attention of a decoder: each query attends to the 2D + 1 keys around its own center (Luong et al. 2015)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 @dataclass(frozen=True, eq=False)
 class LocalSupport(Support):
-    """The keys around the centre of each query: pairs (b,h,q,s) with s from 0 to 2D. Only these keys are gathered.
+    """The keys around the center of each query: pairs (b,h,q,s) with s from 0 to 2D. Only these keys are gathered.
 
     Args:
-        centre: Centre of each query, p; not necessarily a whole number.
+        center: Center of each query, p; not necessarily a whole number.
         radius: D.
         key_at: Key of each pair.
-        permitted: Mask of the pairs that exist: within D of the centre, within the sequence, and permitted by its mask.
+        permitted: Mask of the pairs that exist: within D of the center, within the sequence, and permitted by its mask.
         keys: Number of keys.
         later: Number of keys after the position of the last query.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "near")
 
-    centre: Float[Tensor, "#b #h q"]
+    center: Float[Tensor, "#b #h q"]
     radius: int
     key_at: Int[Tensor, "#b #h q s"]
     permitted: Bool[Tensor, "#b #h q s"]
@@ -48,22 +48,22 @@ class LocalSupport(Support):
 
     @classmethod
     def from_centers(
-        cls, centre: Float[Tensor, "#b #h q"], radius: int, keys: int, support: DenseSupport
+        cls, center: Float[Tensor, "#b #h q"], radius: int, keys: int, support: DenseSupport
     ) -> LocalSupport:
         """Makes the support of the keys in [p - D, p + D] that another support permits."""
-        near = torch.arange(2 * radius + 1, device=centre.device)
-        position = (centre.detach() - radius).ceil().unsqueeze(-1) + near
-        inside = (position >= 0) & (position < keys) & (position <= centre.detach().unsqueeze(-1) + radius)
+        near = torch.arange(2 * radius + 1, device=center.device)
+        position = (center.detach() - radius).ceil().unsqueeze(-1) + near
+        inside = (position >= 0) & (position < keys) & (position <= center.detach().unsqueeze(-1) + radius)
         key_at = position.nan_to_num().clamp(0, max(0, keys - 1)).long()
-        queries, start = centre.shape[2], keys - centre.shape[2] - support.later
+        queries, start = center.shape[2], keys - center.shape[2] - support.later
         if support.causal:
-            inside = inside & (key_at <= torch.arange(start, start + queries, device=centre.device).unsqueeze(-1))
+            inside = inside & (key_at <= torch.arange(start, start + queries, device=center.device).unsqueeze(-1))
         if support.permitted is not None and keys:
             given = support.permitted
             batch, heads = (g if n == 1 else n for g, n in zip(given.shape[:2], key_at.shape[:2], strict=True))
             at = key_at.expand(batch, heads, -1, -1)
             inside = inside & given.expand(batch, heads, queries, keys).gather(-1, at)
-        return cls(centre, radius, key_at, inside, keys, support.later)
+        return cls(center, radius, key_at, inside, keys, support.later)
 
     def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Float[Tensor, "b h q s"]:
         return query.new_zeros(*query.shape[:3], self.key_at.shape[-1])
@@ -154,7 +154,7 @@ class LocalSupport(Support):
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> LocalSupport:
         """Returns the support of some examples or heads."""
-        return replace(self, centre=change(self.centre), key_at=change(self.key_at), permitted=change(self.permitted))
+        return replace(self, center=change(self.center), key_at=change(self.key_at), permitted=change(self.permitted))
 
 
 @validate_ranges
@@ -191,7 +191,7 @@ class LocalM(Restriction):
 class LocalP(Restriction):
     """Attends to the keys around p_t = S sigmoid(v · tanh(W q_t)), S the source length (Luong et al. 2015, local-p).
 
-    See eq. 9. Use it with the normaliser `Gaussian`: W and v get their gradient only through it. S is the number of
+    See eq. 9. Use it with the normalizer `Gaussian`: W and v get their gradient only through it. S is the number of
     keys of an example that any query may see; padding must be at the end. Each head predicts its own position.
 
     Cost: O(queries (radius + d^2))
@@ -227,8 +227,8 @@ class LocalP(Restriction):
         hidden = torch.tanh(torch.einsum("bhqd,hed->bhqe", support.zero_blind_queries(query, key), self.weight))
         logit = torch.einsum("bhqe,he->bhq", hidden, self.vector)
         # in half precision the rounding of the sigmoid, times a length, would be an error of many keys
-        centre = _length(key, support) * torch.sigmoid(upcast(logit))
-        return LocalSupport.from_centers(centre, self.radius, key.shape[2], support)
+        center = _length(key, support) * torch.sigmoid(upcast(logit))
+        return LocalSupport.from_centers(center, self.radius, key.shape[2], support)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"

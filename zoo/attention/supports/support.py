@@ -1,6 +1,6 @@
 """The interface of supports: which queries may attend to which keys, and how these pairs are laid out in memory.
 
-Scores, normalisers and `Attention` use only these operations, and so do maps, their scores and their pictures: a new
+Scores, normalizers and `Attention` use only these operations, and so do maps, their scores and their pictures: a new
 layout is one class, and works in all of them. Masks are boolean everywhere, True = may attend.
 
 | support      | query, key, value               | pairs            | who it is for                                    |
@@ -35,7 +35,7 @@ class Support(ABC):
     is_ordered: ClassVar[bool] = True
     """True if queries and keys are sequences, which have positions and steps."""
 
-    # Operations of scores, normalisers and Attention.
+    # Operations of scores, normalizers and Attention.
 
     def check(self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> None:
         """Refuses queries, keys and values whose shapes do not fit each other or the support."""
