@@ -1,7 +1,8 @@
 """`kill -9` at random moments of real processes; what is continued equals what was never killed.
 
 `python tests/training/test_kills.py [kills]` does it and prints the outcome, which results/resume-kills/ records;
-`... [kills] workers [seed]` does it with data workers, which results/resume-kills-workers/ records by seed.
+`... [kills] workers [seed]` does it with data workers, which results/resume-kills-workers/ records by seed;
+`... [kills] processes` with two processes of training, which results/resume-kills-processes/ records.
 """
 
 from __future__ import annotations
@@ -54,13 +55,16 @@ def killed(kills: int, kind: str = "graph", seed: int = 0) -> dict[str, int]:
 
     Args:
         kills: How many.
-        kind: `graph`, a run of one process; or `workers`, a run on texts with one data worker and two in turn.
+        kind: `graph`, a run of one process; `workers`, a run on texts with one data worker and two in turn; or
+            `processes`, the first with two processes, of which the one that started them is killed.
         seed: Of the moments.
     """
     drawn = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        options = GRAPH if kind == "graph" else [*TEXTS, f"paths.cache={folder / 'cache'}"]
+        options = [*TEXTS, f"paths.cache={folder / 'cache'}"] if kind == "workers" else GRAPH
+        if kind == "processes":
+            options = [*options, "trainer.devices=2"]
         warm_up(folder / "warm", options)
         started = time.monotonic()
         assert os.waitstatus_to_exitcode(os.waitpid(begun(folder / "whole", options), 0)[1]) == 0
@@ -69,7 +73,7 @@ def killed(kills: int, kind: str = "graph", seed: int = 0) -> dict[str, int]:
         while count < kills:
             run_dir = folder / "killed"
             shutil.rmtree(run_dir, ignore_errors=True)
-            given = options if kind == "graph" else [*options, f"data.num_workers={count % 2 + 1}"]
+            given = [*options, f"data.num_workers={count % 2 + 1}"] if kind == "workers" else options
             process = begun(run_dir, given)
             time.sleep(drawn.uniform(0.0, longest))
             os.kill(process, signal.SIGKILL)
@@ -80,7 +84,12 @@ def killed(kills: int, kind: str = "graph", seed: int = 0) -> dict[str, int]:
             equal += code == 0 and same(run_dir, folder / "whole")
             alive += is_alive(process)
         found = {"kills": count, "bit_equal": equal}
-        return found if kind == "graph" else {**found, "with_workers_alive": alive}
+        return found if kind == "graph" else {**found, f"with_{kind}_alive": alive}
+
+
+@pytest.mark.slow
+def test_killed_ten_times_with_two_processes() -> None:
+    assert killed(10, "processes") == {"kills": 10, "bit_equal": 10, "with_processes_alive": 0}
 
 
 def is_alive(group: int) -> bool:
