@@ -21,9 +21,8 @@ from zoo.attention import (
     RenormalizedDropout,
     ScaledDot,
     Softmax,
-    dropout,
 )
-from zoo.attention.dropout import Dropout, renormalize
+from zoo.attention.dropout import Dropout, dropout, renormalize
 
 COUNT = 200_000
 

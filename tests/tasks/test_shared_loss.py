@@ -22,7 +22,9 @@ def test_the_loss_of_all_processes_is_logged(name: str, monkeypatch: pytest.Monk
     data.setup("fit")
     module = instantiate.build(composed["model"], "model", **data.sizes())
     logged: dict[str, tuple[Any, dict[str, Any]]] = {}
-    monkeypatch.setattr(module, "log", lambda key, value, **how: logged.update({key: (value, how)}))
+    monkeypatch.setattr(
+        module, "log_dict", lambda metrics, **how: logged.update({key: (metrics[key], how) for key in metrics})
+    )
     module.trainer = mock.MagicMock(global_step=0)  # a step alone, without a loop
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "mean_loss", lambda total, count: 3.0 * total / count)  # another process has more
