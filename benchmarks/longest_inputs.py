@@ -171,6 +171,8 @@ def of_pictures() -> Iterator[Case]:
         checkpoint, given = f"{{folder}}/{model}/checkpoints/best.ckpt", "{folder}/large.png"
         check = ("check", f"model={model}", f"data={data}", "data.table={folder}/one.tsv", *sizes)
         yield Case(f"{model}: check, one of {SIDE:,} x {SIDE:,}", check, files, before)
+        training = trained(model, data, "data.table={folder}/one.tsv", *sizes, name=f"{model}_large")
+        yield Case(f"{model}: training, one of {SIDE:,} x {SIDE:,}", training, files, before)
         yield Case(f"{model}: predict", ["predict", checkpoint, given], files, before)
         maps = ("maps", checkpoint, given, "--out", f"{{folder}}/maps_{model}")
         yield Case(f"{model}: maps", maps, files, before)
@@ -211,7 +213,9 @@ def of_histories() -> Iterator[Case]:
     def files(folder: Path) -> None:
         draw = random.Random(0)
         short = [f"u{user},i{draw.randrange(40)},{at}\n" for user in range(60) for at in range(8)]
-        long = [f"long,i{draw.randrange(40)},{at}\n" for at in range(MILLION)]
+        long = [
+            f"long,i{draw.randrange(39)},{at}\n" for at in range(MILLION)
+        ]  # of 40 items, one is left to be a negative
         for name, rows in (("short", short), ("one", short + long), ("long", long)):
             (folder / f"{name}.csv").write_text("user,item,timestamp\n" + "".join(rows), encoding="utf-8")
 
@@ -221,6 +225,8 @@ def of_histories() -> Iterator[Case]:
         one = ("data=interactions", "data.table={folder}/one.csv")
         maps = ("maps", *given, "--out", f"{{folder}}/maps_{model}")
         yield Case(f"{model}: check, a history of a million", ["check", f"model={model}", *one], files, before)
+        training = trained(model, "interactions", one[1], name=f"{model}_long")
+        yield Case(f"{model}: training, a history of a million", training, files, before)
         yield Case(f"{model}: predict, a history of a million", ["predict", *given, "--seen"], files, before)
         yield Case(f"{model}: maps, a history of a million", maps, files, before)
         yield Case(
