@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from zoo.data.loader import Loader
-from zoo.processes import end_with_parent, wait_for_parent
+from zoo.processes import WORKER, end_with_parent, has_lost_launcher, wait_for_parent
 
 
 def busy(numbers: list[int]) -> list[int]:
@@ -66,3 +69,27 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_what_does_not_hear_the_signal_is_killed() -> None:
+    """As a process does not that waits for another one in a collective operation."""
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        end_with_parent(lambda: None, signal.SIGTERM, patience=0.2)
+        time.sleep(60)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def test_a_worker_that_has_lost_its_launcher() -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)", WORKER, "config.yaml"]
+    for launcher, is_lost in ((1 << 22, True), (os.getpid(), False)):
+        with subprocess.Popen([*command, str(launcher)]) as worker:
+            while not Path(f"/proc/{worker.pid}/cmdline").read_bytes().endswith(b"%d\0" % launcher):
+                time.sleep(0.01)
+            assert has_lost_launcher(worker.pid) == is_lost
+            worker.kill()
+    assert not has_lost_launcher(os.getpid())

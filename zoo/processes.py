@@ -23,21 +23,28 @@ from typing import Any
 
 from zoo.errors import InterruptedRunError
 
+WORKER = "zoo.training.worker"
+"""Module of a worker; the last word of its command is the number of its launcher."""
 _POLL_SECONDS = 0.2
 """Between two looks at whether the parent lives."""
 
 
-def end_with_parent(wait: Callable[[], object], signal_to_send: signal.Signals) -> None:
-    """Sends this process a signal once its parent has ended.
+def end_with_parent(wait: Callable[[], object], signal_to_send: signal.Signals, patience: float = 120.0) -> None:
+    """Sends this process a signal once its parent has ended, and kills it if it does not end by that.
+
+    A process that waits for another one in a collective operation of `torch.distributed` hears no signal.
 
     Args:
         wait: Returns when the parent has ended.
         signal_to_send: The signal.
+        patience: Seconds between the signal and the end.
     """
 
     def watch() -> None:
         wait()
         os.kill(os.getpid(), signal_to_send)
+        time.sleep(patience)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
@@ -46,6 +53,17 @@ def wait_for_parent(process: int) -> None:
     """Returns once the parent of this process is no longer the one with this number."""
     while os.getppid() == process:
         time.sleep(_POLL_SECONDS)
+
+
+def has_lost_launcher(process: int) -> bool:
+    """Returns whether a process is a worker of a run whose launcher has ended: it saves, and ends by itself (Linux)."""
+    folder = Path(f"/proc/{process}")
+    try:
+        words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+        parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:  # it has ended meanwhile, or is of another user
+        return False
+    return WORKER in words and parent != words[-1]
 
 
 _ROOT = Path(__file__).resolve().parents[1]

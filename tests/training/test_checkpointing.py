@@ -170,6 +170,14 @@ def test_after_which_errors_the_state_is_saved(error: BaseException, saved: int,
     assert len(calls) == saved
 
 
+def test_an_evaluation_that_is_stopped_saves_nothing(tmp_path: Path) -> None:
+    """A state is saved with all processes, and the others may wait for something else just then."""
+    each, run, calls = keeper(GAT_RULE, run_dir=tmp_path), trainer(), []
+    run.state.fn, run.save_checkpoint = "test", calls.append
+    each.on_exception(run, module(0), InterruptedRunError())
+    assert calls == []
+
+
 def test_every_so_many_seconds(tmp_path: Path) -> None:
     run, calls = trainer(), []
     run.save_checkpoint = calls.append

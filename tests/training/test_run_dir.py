@@ -9,6 +9,9 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from importlib.metadata import version
@@ -21,6 +24,7 @@ import yaml
 
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
+from zoo.processes import WORKER
 from zoo.training import run_dir as run_directory
 
 FILES = {"config.yaml", "metrics.csv", "metrics.json", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
@@ -384,3 +388,14 @@ def test_what_is_no_configuration_is_that_of_no_run(tmp_path: Path, tiny: list[s
     if content is not None:
         path.write_text(content)
     assert not run_directory.is_same(compose.compose(tiny), path)
+
+
+def test_workers_of_a_killed_launcher_are_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They save before they end, and have the lock until then."""
+    code = "import fcntl, os, sys, time; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_SH); time.sleep(1)"
+    no_process = str(1 << 22)
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path), WORKER, "config.yaml", no_process]):
+        while not run_directory.is_locked(tmp_path):
+            time.sleep(0.01)
+        with run_directory.lock(tmp_path):
+            assert "waits for workers whose launcher was killed (process " in capsys.readouterr().err

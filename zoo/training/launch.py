@@ -131,9 +131,7 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
         if request.record(number) or is_first:
             raise SignalException(f"signal {number}", sigval=signal.Signals(number))
 
-    entry, *arguments = processes.make_command(
-        str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.worker"
-    )
+    entry, *arguments = processes.make_command(str(run_dir / "config.yaml"), str(os.getpid()), module=processes.WORKER)
     handled = (*processes.STOPPING, signal.SIGHUP, signal.SIGQUIT)  # torch handles the last one, while it works
     with tempfile.TemporaryDirectory(prefix="zoo-") as logs, processes.handle_signals(stop, handled):
         before = dict(os.environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from zoo.errors import ConfigError, ZooError
 from zoo.io import locks
 from zoo.io.atomic import make_timestamped_dir, write_text
 from zoo.io.config_files import dump_yaml, read_yaml
+from zoo.processes import has_lost_launcher
 from zoo.training.run_config import BEST, CONFIG, LAST, RESULT, RunConfig
 from zoo.training.run_errors import Phase, translate_error
 from zoo.validation import ValidationError
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
 """The files that make a directory that of a run."""
+_WAIT_SECONDS, _POLL_SECONDS = 130.0, 0.1
+"""How long workers may take to save after their launcher was killed, and between two looks at them."""
 _FREE = (
     *("run_dir", "resume", "overrides", "threads", "callbacks.checkpoint.save_every_seconds"),
     *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # the processes of a run enter their number here
@@ -186,7 +190,7 @@ def lock(run_dir: Path, *, shared: bool = False) -> Iterator[int | None]:
         return
     handle = os.open(run_dir, os.O_RDONLY)
     try:
-        if not locks.acquire(handle, shared=shared, wait=False):
+        if not locks.acquire(handle, shared=shared, wait=False) and not _wait_for_workers(handle, shared=shared):
             raise ConfigError(
                 f"{run_dir}: another process is at work on this run ({locks.describe_holders(handle)}); wait for it, "
                 "stop it with kill, or give another run_dir"
@@ -194,6 +198,25 @@ def lock(run_dir: Path, *, shared: bool = False) -> Iterator[int | None]:
         yield handle
     finally:
         locks.release(handle)
+
+
+def _wait_for_workers(handle: int, *, shared: bool) -> bool:
+    """Waits for workers whose launcher was killed, which save and end; returns whether the lock was then acquired."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    is_announced = False
+    while all(map(has_lost_launcher, holders := locks.find_holders(handle))) and time.monotonic() < deadline:
+        if locks.acquire(handle, shared=shared, wait=False):
+            return True
+        if not holders:  # of another user, or on another machine
+            return False
+        if not is_announced:
+            message = (
+                f"waits for workers whose launcher was killed ({locks.describe_holders(handle)}): they save and end"
+            )
+            print(f"zoo: {message}", file=sys.stderr, flush=True)
+            is_announced = True
+        time.sleep(_POLL_SECONDS)
+    return False
 
 
 def is_locked(run_dir: Path) -> bool:

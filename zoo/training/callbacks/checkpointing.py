@@ -158,8 +158,11 @@ class CheckpointAndStop(pl.Callback):
         self.save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Saves after a stop between two steps. After any other error a step may be half done."""
-        if isinstance(exception, TrainingError | InterruptedRunError):
+        """Saves after a stop between two steps of training. After any other error a step may be half done.
+
+        In an evaluation all has been saved, and other processes, with which a state is saved, may be anywhere.
+        """
+        if trainer.state.fn == "fit" and isinstance(exception, TrainingError | InterruptedRunError):
             self.save(trainer)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
