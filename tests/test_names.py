@@ -24,10 +24,9 @@ IN_WORDS = sorted(
     str(path.relative_to(ROOT))
     for pattern in (
         *("*.py", "cli/*.py", "config/*.py", "data/*.py", "decoding/*.py", "text/**/*.py"),
-        *("training/*.py", "training/callbacks/*.py"),
+        *("checkpoints/*.py", "io/*.py", "sweeps/*.py", "training/*.py", "training/callbacks/*.py"),
     )
     for path in (ROOT / "zoo").glob(pattern)
-    if path.stem not in ("optim", "types", "launch", "resume", "resume_state", "worker", "worker_errors")
 )
 """The files whose locals and docstrings have been brought into this form."""
 EMPTY = {"asked", "each", "found", "given", "kept", "made", "said", "seen", "there"}

@@ -57,7 +57,7 @@ class OptimizerConfig:
         self._never: set[str] | None = None
 
     def configure(self, module: pl.LightningModule) -> Any:
-        """The optimizer of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
+        """Makes the optimizer of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
         self.apply_freezing(module, epoch=0)
         for pattern in self.lr_multipliers:
             _match_names(module, pattern, "optimization.lr_multipliers")
@@ -145,11 +145,11 @@ class LRSchedule:
         if kind not in kinds:
             raise ConfigError(f"there is no schedule {kind!r}. {did_you_mean(kind, kinds)}")
         if kind == "plateau" and warmup:
-            said = "scheduler=plateau takes no warm-up, because its rate follows the monitor and not the step"
-            raise ConfigError(f"{said}: write scheduler.warmup=0")
+            message = "scheduler=plateau takes no warm-up, because its rate follows the monitor and not the step"
+            raise ConfigError(f"{message}: write scheduler.warmup=0")
         if warmup >= 1 and warmup != int(warmup):
             raise ConfigError(f"scheduler.warmup={warmup}: write a whole number of steps, or a share of all below 1")
-        if any(not 0 < each < 1 for each in milestones) or (kind == "steps") != bool(milestones):
+        if any(not 0 < milestone < 1 for milestone in milestones) or (kind == "steps") != bool(milestones):
             raise ConfigError(
                 "scheduler=steps takes milestones, shares of all steps such as [0.5, 0.75]; others do not"
             )
@@ -178,7 +178,7 @@ class LRSchedule:
         return {"scheduler": LambdaLR(optimizer, lambda step: self.rate(step, total)), "interval": "step"}
 
     def rate(self, step: int, total: int) -> float:
-        """The factor on the learning rate at a step of `total`."""
+        """Returns the factor on the learning rate at a step of `total`."""
         warmup = round(self.warmup * total) if self.warmup < 1 else int(self.warmup)
         if step < warmup:
             return (step + 1) / warmup
@@ -188,7 +188,7 @@ class LRSchedule:
         if self.kind == "inverse_sqrt":
             return math.sqrt(max(1, warmup) / max(1, step + 1, warmup))
         if self.kind == "steps":
-            return math.prod(self.gamma for each in self.milestones if step >= each * total)
+            return math.prod(self.gamma for milestone in self.milestones if step >= milestone * total)
         return 1.0
 
 
@@ -198,10 +198,10 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _match_names(module: pl.LightningModule, pattern: str, option: str) -> set[str]:
     names = [name for name, _ in module.named_parameters()]
-    found = {name for name in names if _matches(name, pattern)}
-    if not found:
+    matching = {name for name in names if _matches(name, pattern)}
+    if not matching:
         raise ConfigError(f"{option}: no parameter is called {pattern!r}. {did_you_mean(pattern, _prefixes(names))}")
-    return found
+    return matching
 
 
 def _prefixes(names: Iterable[str]) -> set[str]:

@@ -153,12 +153,12 @@ def _is_within(value: Any, hint: Any) -> bool:
     if isinstance(value, list | tuple | Mapping):
         kind = Mapping if isinstance(value, Mapping) else Sequence
         if origin in (Union, UnionType):
-            alike = [each for each in arguments if _is_a(get_origin(each), kind)]
-            return not alike or any(_is_within(value, each) for each in alike)
+            alike = [option for option in arguments if _is_a(get_origin(option), kind)]
+            return not alike or any(_is_within(value, option) for option in alike)
         members = value.values() if isinstance(value, Mapping) else value
-        return not _is_a(origin, kind) or all(_is_within(each, arguments[kind is Mapping]) for each in members)
+        return not _is_a(origin, kind) or all(_is_within(member, arguments[kind is Mapping]) for member in members)
     if origin in (Union, UnionType):
-        return any(_is_within(value, each) for each in arguments)
+        return any(_is_within(value, option) for option in arguments)
     if origin is Annotated:
         return _is_within(value, arguments[0]) and all(meets(value, condition) for condition in arguments[1:])
     if origin is Literal:

@@ -32,7 +32,7 @@ _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
 
 
 def make_metadata(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The section `zoo` of a checkpoint, in plain types."""
+    """Makes the section `zoo` of a checkpoint, in plain types."""
     return {
         "format": FORMAT,
         "version": __version__,
@@ -102,7 +102,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 def load(path: Path | str) -> Task:
-    """The trained module of a checkpoint, in evaluation mode; `module.about` is the checkpoint's section `zoo`."""
+    """Loads the trained module of a checkpoint, in evaluation mode; `module.about` is its section `zoo`."""
     content = read(path)
     module = build_module(content, path)
     module.eval()
@@ -110,7 +110,7 @@ def load(path: Path | str) -> Task:
 
 
 def build_module(content: Mapping[str, Any], path: Path | str) -> Task:
-    """The module that a checkpoint's content describes, with its weights."""
+    """Builds the module that a checkpoint's content describes, with its weights."""
     about, weights = content["zoo"], content["state_dict"]
     try:
         untrusted.check_sizes(about, weights)
@@ -174,13 +174,13 @@ def _check_rows(module: Task, content: Mapping[str, Any], path: Path | str) -> N
         for parameter, axis in parameters.items():
             rows = content["state_dict"][parameter].shape[axis]
             if rows != len(names):
-                said = f"zoo.data.{vocabulary} has {len(names):,} names, and {parameter} {rows:,} rows"
-                raise CheckpointError(f"{path} is not a sound checkpoint: {said}")
+                message = f"zoo.data.{vocabulary} has {len(names):,} names, and {parameter} {rows:,} rows"
+                raise CheckpointError(f"{path} is not a sound checkpoint: {message}")
 
 
 @contextmanager
 def _limit_parts(weights: int) -> Iterator[None]:
-    """A context that stops building a module with far more parts than a checkpoint has weights."""
+    """Stops building a module with far more parts than a checkpoint has weights, within the context."""
     most, count = 1000 + 20 * weights, 0
 
     def count_part(*_: Any) -> None:
@@ -231,7 +231,7 @@ def check_state_dict(module: Task, weights: Mapping[str, Tensor], path: Path | s
 
 
 def create(model: str, *, data: str | None = None, attention: str | None = None, **options: Any) -> Task:
-    """A new module by name: `create("gat", attention="uniform", features=16, classes=3)`.
+    """Creates a new module by name: `create("gat", attention="uniform", features=16, classes=3)`.
 
     Args:
         model: A name that `zoo list model` shows.
@@ -240,8 +240,8 @@ def create(model: str, *, data: str | None = None, attention: str | None = None,
         options: The sizes, so that the data need not be read; also any other option by its dotted name, with `__` for
             the dots (`model__net__dim=16`).
     """
-    given = {"model": model, "data": data, "attention": attention}
-    overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    choices = {"model": model, "data": data, "attention": attention}
+    overrides = [f"{key}={value}" for key, value in choices.items() if value is not None]
     overrides += [f"{key.replace('__', '.')}={value}" for key, value in options.items() if "__" in key]
     composed = compose.compose(overrides)
     sizes = {key: value for key, value in options.items() if "__" not in key}

@@ -44,15 +44,15 @@ class TransferReport:
 
 
 def load_source(module: Task, name: Path | str) -> Mapping[str, Any]:
-    """The content of a checkpoint, or of weights that were published elsewhere (`torchvision:resnet50`)."""
+    """Reads a checkpoint, or weights that were published elsewhere (`torchvision:resnet50`)."""
     if not is_published(name):
         return checkpoint.read(name)
-    found = module.published(str(name))
-    return {"state_dict": found.weights, "zoo": {"data": found.data}, "is_part": found.is_part}
+    weights = module.published(str(name))
+    return {"state_dict": weights.weights, "zoo": {"data": weights.data}, "is_part": weights.is_part}
 
 
 def is_published(name: Path | str) -> bool:
-    """Whether `init` names published weights instead of a file."""
+    """Returns whether `init` names published weights instead of a file."""
     return ":" in str(name) and not Path(name).exists()
 
 
@@ -117,9 +117,9 @@ def load_matching_weights(
 def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:
     """Checks that both models have the same weights, except for those of mechanisms, which may differ. A mechanism that
     compares nothing also has no projections of queries and keys."""
-    mechanisms = tuple(f"{each}." for each in (*sites(module), *module.optional_parts))
+    mechanisms = tuple(f"{mechanism}." for mechanism in (*sites(module), *module.optional_parts))
     compared = tuple(
-        f"{name}.{each}." for name, part in module.named_modules() for each in getattr(part, "compared", ())
+        f"{name}.{part_name}." for name, part in module.named_modules() for part_name in getattr(part, "compared", ())
     )
     for what, names in (("there is no place here for its", unknown), ("it lacks", lacking)):
         strange = [name for name in names if not name.startswith(mechanisms)]
@@ -156,19 +156,19 @@ def _copy(
         )
     for axis, vocabulary in by_axis.items():
         if old.shape[axis] != len(old_data[vocabulary]):
-            said = (
+            message = (
                 f"{name} has {old.shape[axis]:,} rows there, and there are {len(old_data[vocabulary]):,} {vocabulary}"
             )
-            raise CheckpointError(f"{path} is of another model: {said}")
+            raise CheckpointError(f"{path} is of another model: {message}")
     chosen = old
     rows: list[Tensor] = [torch.arange(size) for size in weight.shape]
     for axis, vocabulary in by_axis.items():
-        old_rows = {each: row for row, each in enumerate(old_data[vocabulary])}
-        pairs = [(row, old_rows[each]) for row, each in enumerate(new_data[vocabulary]) if each in old_rows]
+        old_rows = {entry: row for row, entry in enumerate(old_data[vocabulary])}
+        pairs = [(row, old_rows[entry]) for row, entry in enumerate(new_data[vocabulary]) if entry in old_rows]
         rows[axis] = torch.tensor([to for to, _ in pairs], dtype=torch.int64)
         chosen = chosen.index_select(axis, torch.tensor([of for _, of in pairs], dtype=torch.int64))
     if not rows:  # a single number, such as the count of batches of a batch norm
         weight.copy_(chosen)
         return True
     weight[torch.meshgrid(*rows, indexing="ij")] = chosen.to(weight.dtype)
-    return all(len(each) for each in rows)
+    return all(len(indices) for indices in rows)

@@ -54,7 +54,7 @@ def _from_1(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expand_mini(net: Any) -> Any:
-    """The options of a network of the size `mini`, with those that the name had in format 1."""
+    """Returns the options of a network of the size `mini`, with those that the name had in format 1."""
     meant = _MINI_IN_1.get(str(net.get("_target_")), {}) if isinstance(net, dict) else {}
     return {**net, **{name: value for name, value in meant.items() if net.get(name) is None}} if meant else net
 
@@ -83,9 +83,11 @@ def _from_3(content: dict[str, Any]) -> dict[str, Any]:
     states = content.get("callbacks")
     if isinstance(states, dict):
         states = {_CALLBACKS_OF_3.get(name, name): state for name, state in states.items()}
-        kept = states.get("CheckpointAndStop")
-        if isinstance(kept, dict) and "waited" in kept:
-            renamed = {"epochs_without_improvement" if key == "waited" else key: value for key, value in kept.items()}
+        checkpointing = states.get("CheckpointAndStop")
+        if isinstance(checkpointing, dict) and "waited" in checkpointing:
+            renamed = {
+                "epochs_without_improvement" if key == "waited" else key: value for key, value in checkpointing.items()
+            }
             states["CheckpointAndStop"] = renamed
         content = {**content, "callbacks": states}
     return {**content, "zoo": about}
@@ -119,7 +121,7 @@ def migrate(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def drop_unused_weights(content: Mapping[str, Any], known: Collection[str]) -> dict[str, Tensor]:
-    """The weights without those of an older format that had no effect and that the model no longer has.
+    """Drops the weights of an older format that had no effect and that the model no longer has.
 
     Args:
         known: The names of the model's weights.

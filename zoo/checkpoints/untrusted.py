@@ -60,10 +60,10 @@ def load(file: BinaryIO) -> Any:
     Raises:
         ValidationError: The file holds other things; errors of torch or `zipfile` if it is damaged.
     """
-    there = _check_archive(file)
+    available = _check_archive(file)
     # torch opens the file more than once, and its name may mean another by then
     content = torch.load(f"/dev/fd/{file.fileno()}", map_location="cpu", weights_only=True, mmap=True)
-    _own_storages(_check_plain(content), there)
+    _own_storages(_check_plain(content), available)
     return content
 
 
@@ -72,14 +72,14 @@ def _check_archive(file: BinaryIO) -> int:
     length = file.seek(0, os.SEEK_END)
     _check_directory(file, length)
     with zipfile.ZipFile(file) as archive:
-        members = {each.orig_filename.lower(): each for each in archive.infolist()}  # torch ignores their case
-        roots = {found[1] for name in members if (found := _MEMBER.fullmatch(name))}
+        members = {info.orig_filename.lower(): info for info in archive.infolist()}  # torch ignores their case
+        roots = {match[1] for name in members if (match := _MEMBER.fullmatch(name))}
         if len(members) < len(archive.infolist()) or len(roots) != 1 or not all(map(_MEMBER.fullmatch, members)):
             raise ValidationError("a member of the archive is there twice, or has another name than torch's")
-        for name, each in members.items():
-            if each.compress_type or each.file_size != each.compress_size or (each.extra and length < 1 << 32):
+        for name, info in members.items():
+            if info.compress_type or info.file_size != info.compress_size or (info.extra and length < 1 << 32):
                 raise ValidationError(f"{name[:80]!r} is compressed, or of an unclear size; torch never writes that")
-        if sum(each.file_size for each in members.values()) > length:
+        if sum(info.file_size for info in members.values()) > length:
             raise ValidationError("the members of the archive overlap")
         (root,) = roots
         if f"{root}/constants.pkl" in members:
@@ -88,7 +88,7 @@ def _check_archive(file: BinaryIO) -> int:
         if code is None or code.file_size > _LONGEST_PICKLE:
             raise ValidationError(f"the archive has no data.pkl, or one of more than {_LONGEST_PICKLE:,} bytes")
         _check_pickle(archive.read(code))
-    return sum(each.file_size for name, each in members.items() if name.startswith(f"{root}/data/"))
+    return sum(info.file_size for name, info in members.items() if name.startswith(f"{root}/data/"))
 
 
 def _check_directory(file: BinaryIO, length: int) -> None:
@@ -126,19 +126,19 @@ def _check_pickle(code: bytes) -> None:
 def _check_plain(content: Any) -> list[Tensor]:
     """Checks that values are plain, keys texts or whole numbers, and the nesting is limited; returns the tensors."""
     waiting: list[tuple[int, Any]] = [(0, [content])]
-    seen, tensors = 0, {}
+    count, tensors = 0, {}
     while waiting:
-        depth, each = waiting.pop()
-        seen += 1
-        if depth > DEEPEST or seen > _MOST_PARTS:
+        depth, part = waiting.pop()
+        count += 1
+        if depth > DEEPEST or count > _MOST_PARTS:
             raise ValidationError(
                 f"it is nested more than {DEEPEST} levels deep, or has more than {_MOST_PARTS:,} parts"
             )
-        if isinstance(each, Mapping):
-            for key in each:
+        if isinstance(part, Mapping):
+            for key in part:
                 if type(key) not in (str, int) or not str(key).isprintable():
                     raise ValidationError(f"it has a key {abbreviate(key)}, which is neither a name nor a whole number")
-        values = each.values() if isinstance(each, Mapping) else each
+        values = part.values() if isinstance(part, Mapping) else part
         kinds = set(map(type, values))
         for kind in kinds - _LEAVES - _CONTAINERS:
             raise ValidationError(f"it holds a {kind.__name__}")
@@ -149,17 +149,17 @@ def _check_plain(content: Any) -> list[Tensor]:
     return list(tensors.values())
 
 
-def _own_storages(tensors: Sequence[Tensor], there: int) -> None:
+def _own_storages(tensors: Sequence[Tensor], available: int) -> None:
     """Copies mapped tensors into memory, where no change of the file reaches them; what is shared stays shared."""
-    mapped = {(each.untyped_storage().data_ptr(), each.untyped_storage().nbytes()): each for each in tensors}
-    if (declared := sum(size for _, size in mapped)) > there:
-        raise ValidationError(f"its tensors are declared to have {declared:,} bytes, and {there:,} are there")
-    own = {place: each.untyped_storage().clone() for place, each in mapped.items()}  # type: ignore[no-untyped-call]
-    for each in tensors:
-        if each.numel() * each.element_size() > each.untyped_storage().nbytes():
-            raise ValidationError(f"a tensor is declared {tuple(each.shape)}, and is repeated from fewer numbers")
-        storage = own[each.untyped_storage().data_ptr(), each.untyped_storage().nbytes()]
-        each.requires_grad_(False).set_(storage, each.storage_offset(), each.shape, each.stride())
+    mapped = {(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()): tensor for tensor in tensors}
+    if (declared := sum(size for _, size in mapped)) > available:
+        raise ValidationError(f"its tensors are declared to have {declared:,} bytes, and {available:,} are there")
+    own = {place: tensor.untyped_storage().clone() for place, tensor in mapped.items()}  # type: ignore[no-untyped-call]
+    for tensor in tensors:
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValidationError(f"a tensor is declared {tuple(tensor.shape)}, and is repeated from fewer numbers")
+        storage = own[tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()]
+        tensor.requires_grad_(False).set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
 _ABOUT = {
@@ -251,13 +251,13 @@ def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None
     most = max(_LEAST_LIMIT, sum(weight.numel() for weight in weights.values()))
     waiting: list[tuple[str, Any]] = [("sizes", about["sizes"]), ("config.model", about["config"]["model"])]
     while waiting:
-        where, each = waiting.pop()
-        if type(each) is int and abs(each) > most:
-            raise ValidationError(f"{where} is {each:,}, and the weights are {most:,} numbers at most")
-        if isinstance(each, Mapping):
-            waiting += [(f"{where}.{key}", value) for key, value in each.items()]
-        elif isinstance(each, list | tuple):
-            waiting += [(f"{where}.{number}", value) for number, value in enumerate(each)]
+        where, node = waiting.pop()
+        if type(node) is int and abs(node) > most:
+            raise ValidationError(f"{where} is {node:,}, and the weights are {most:,} numbers at most")
+        if isinstance(node, Mapping):
+            waiting += [(f"{where}.{key}", value) for key, value in node.items()]
+        elif isinstance(node, list | tuple):
+            waiting += [(f"{where}.{number}", value) for number, value in enumerate(node)]
 
 
 _LEAST_CAP = 8
@@ -270,7 +270,7 @@ _FREE = re.compile(r"null|auto|-1|''|\"\"")
 
 
 def get_resource_cap() -> int:
-    """The most processes, threads or workers that a checkpoint may ask for."""
+    """Returns the most processes, threads or workers that a checkpoint may ask for."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(_LEAST_CAP, processors)
 
@@ -282,7 +282,7 @@ def check_overrides(stored: Sequence[str], typed: Collection[str]) -> None:
         stored: The overrides of the checkpoint.
         typed: The keys that the command gives.
     """
-    for key, _, value in (each.partition("=") for each in stored):
+    for key, _, value in (override.partition("=") for override in stored):
         if key not in _OF_THE_MACHINE or key in typed or _FREE.fullmatch(value):
             continue
         most = get_resource_cap()
@@ -302,22 +302,22 @@ def cap_data_config(about: Mapping[str, Any]) -> dict[str, Any]:
         about: The section `zoo` of the checkpoint.
     """
     config, state = about["config"], about["data"]
-    found = dict(config["data"])
+    options = dict(config["data"])
     search = config["model"].get("search")
     pixels = _size(state.get("height")) * _size(state.get("width"))
     hypotheses = _size(search.get("width")) if isinstance(search, Mapping) else 1
     if pixels > 1 or hypotheses > 1:
-        asked = [found[name] for name in ("eval_batch_size", "batch_size") if type(found.get(name)) is int]
+        sizes = [options[name] for name in ("eval_batch_size", "batch_size") if type(options.get(name)) is int]
         most = min(_MOST_PIXELS // pixels, _MOST_HYPOTHESES // hypotheses)
-        found["eval_batch_size"] = min([max(1, most), *asked[:1]])
-    workers = found.get("num_workers")
+        options["eval_batch_size"] = min([max(1, most), *sizes[:1]])
+    workers = options.get("num_workers")
     if type(workers) is int:
-        found["num_workers"] = min(workers, get_resource_cap())
-    for key, value in found.items():
+        options["num_workers"] = min(workers, get_resource_cap())
+    for key, value in options.items():
         path = Path(value) if isinstance(value, str) and "\0" not in value and len(value) < 4096 else None
         if path is not None and os.path.exists(path) and not (path.is_file() or path.is_dir()):
             raise ConfigError(f"the checkpoint reads its data from data.{key}={value}, which is no file; give a file")
-    return found
+    return options
 
 
 def _size(value: Any) -> int:

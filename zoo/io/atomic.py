@@ -59,7 +59,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names a device, a pipe or an open file, which are written and not replaced."""
+    """Returns whether a path names a device, a pipe or an open file, which are written and not replaced."""
     with suppress(OSError):
         mode = os.stat(path).st_mode
         return find_descriptor(path) is not None or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
@@ -67,7 +67,7 @@ def is_stream(path: Path) -> bool:
 
 
 def find_descriptor(path: Path) -> int | None:
-    """The number of the open file of this process that a path names, such as /dev/stdout or /dev/fd/63; else None.
+    """Finds the number of the open file of this process that a path names, such as /dev/stdout; else None.
 
     Opening the path instead would empty a regular file, and replacing it would lose what `>> file` appends to.
     """
@@ -179,7 +179,7 @@ def _check_kind(path: Path, mode: int) -> None:
 
 @contextmanager
 def _name_errors(path: Path) -> Iterator[None]:
-    """A context whose errors name the given path instead of a temporary one."""
+    """Names the given path instead of a temporary one in errors, within the context."""
     try:
         yield
     except OSError as error:

@@ -22,7 +22,7 @@ LARGEST_LIST = 1 << 30
 
 
 def read_text(path: Path, largest: int = LARGEST, *, begins: bytes | None = None) -> str:
-    """The text of a regular file.
+    """Reads the text of a regular file.
 
     Args:
         path: The file.
@@ -35,13 +35,13 @@ def read_text(path: Path, largest: int = LARGEST, *, begins: bytes | None = None
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for its writer
     with open(handle, "rb") as file:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is a device or a pipe, not a file", str(path))
-        if found.st_size > largest:
-            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and {largest:,} are the most", str(path))
+        if status.st_size > largest:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, and {largest:,} are the most", str(path))
         start = file.read(1 << 12)
         if begins is not None and (not start.strip() or start.lstrip()[0] not in begins):
             raise ValueError("it begins with something else")
@@ -49,7 +49,7 @@ def read_text(path: Path, largest: int = LARGEST, *, begins: bytes | None = None
 
 
 def read_json(path: Path, largest: int = LARGEST_LIST) -> Any:
-    """The content of a JSON file.
+    """Reads a JSON file.
 
     Raises:
         OSError: As for `read_text`.
@@ -63,7 +63,7 @@ def read_json(path: Path, largest: int = LARGEST_LIST) -> Any:
 
 
 def read_yaml(path: Path, largest: int = LARGEST_LIST) -> Any:
-    """The content of a YAML file that this program wrote, in plain values.
+    """Reads a YAML file that this program wrote, in plain values.
 
     Raises:
         OSError: As for `read_text`.
@@ -78,7 +78,7 @@ def read_yaml(path: Path, largest: int = LARGEST_LIST) -> Any:
 
 
 def make_no_alias_loader(loader: type[Any]) -> type[Any]:
-    """A subclass of a YAML loader (one written in Python) that refuses aliases, `*name`."""
+    """Makes a subclass of a YAML loader (one written in Python) that refuses aliases, `*name`."""
 
     class WithoutAliases(loader):  # type: ignore[misc]
         def compose_node(self, parent: Any, index: Any) -> Any:

@@ -64,15 +64,15 @@ def release(handle: int) -> None:
 
 
 def describe_holders(file: int | Path) -> str:
-    """The processes that have the lock of a file or folder, as `process 1234: python train.py model=gat`."""
-    found = [f"process {process}: {_command(process)}" for process in find_holders(file)]
-    return "; ".join(found) if found else "of another user, or on another machine"
+    """Describes the processes that have the lock of a file or folder: `process 1234: python train.py model=gat`."""
+    holders = [f"process {process}: {_command(process)}" for process in find_holders(file)]
+    return "; ".join(holders) if holders else "of another user, or on another machine"
 
 
 def find_holders(file: int | Path) -> list[int]:
-    """The numbers of the processes that have the lock of a file or folder, as far as the system tells (Linux)."""
+    """Finds the processes that have the lock of a file or folder, as far as the system tells (Linux)."""
     wanted = os.stat(file)
-    return [int(each.name) for each in Path("/proc").glob("[0-9]*") if _holds(each, wanted)]
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _holds(folder, wanted)]
 
 
 def _holds(process: Path, wanted: os.stat_result) -> bool:

@@ -40,7 +40,7 @@ class Axis:
         return bool(self.parsed.is_sweep_override())
 
     def __len__(self) -> int:
-        """The number of values; those of a range are not written out."""
+        """Returns the number of values; those of a range are not written out."""
         if not self.is_swept:
             return 1
         if self.parsed.is_range_sweep():
@@ -52,7 +52,7 @@ class Axis:
         return sum(1 for _ in self.parsed.sweep_iterator())
 
     def overrides(self) -> list[str]:
-        """The override with each of its values."""
+        """Returns the override with each of its values."""
         if not self.is_swept:
             return [str(self.parsed.input_line)]
         return [f"{self.key}={value}" for value in self.parsed.sweep_string_iterator()]
@@ -63,9 +63,9 @@ class Axis:
             for value in map(_plain, self.parsed.sweep_iterator()):
                 if value == "":
                     raise ConfigError(f"{self.key}: one of its values is empty")
-                said = explain_mismatch(value, option_types.KEYS[self.key], self.key)
-                if said and "${" not in str(value):  # which is composed
-                    raise ConfigError(said)
+                problem = explain_mismatch(value, option_types.KEYS[self.key], self.key)
+                if problem and "${" not in str(value):  # which is composed
+                    raise ConfigError(problem)
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Any]:
@@ -88,7 +88,7 @@ def _translate_errors() -> Iterator[None]:
 
 def read_axes(overrides: Sequence[str]) -> list[Axis]:
     """Reads the axes of a sweep from its overrides."""
-    axes = [Axis(each.get_key_element(), each) for each in parse_overrides(overrides)]
+    axes = [Axis(override.get_key_element(), override) for override in parse_overrides(overrides)]
     with _translate_errors():
         for axis in axes:
             len(axis)  # an interval cannot be counted
@@ -112,15 +112,15 @@ def expand_grid(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
             raise ConfigError(f"{axis.key} cannot be swept over")
     count = math.prod(len(axis) for axis in axes)
     if count > most:
-        said = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
+        sizes = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
         raise ConfigError(
-            f"the sweep has {count:,} jobs ({said}), and {most:,} are the most; "
+            f"the sweep has {count:,} jobs ({sizes}), and {most:,} are the most; "
             f"give fewer values, or hydra.sweep.max_jobs={count}"
         )
     swept = [axis.key for axis in axes if axis.is_swept]
     return [
-        Job(list(found), {key: compose.get_value(found, key) or "" for key in swept})
-        for found in itertools.product(*(axis.overrides() for axis in axes))
+        Job(list(overrides_of_job), {key: compose.get_value(overrides_of_job, key) or "" for key in swept})
+        for overrides_of_job in itertools.product(*(axis.overrides() for axis in axes))
     ]
 
 
@@ -138,27 +138,27 @@ def check_values(axes: Sequence[Axis]) -> None:
         axis.check_plain()
     choices = [axis.overrides() for axis in axes]
     places = [place for place, axis in enumerate(axes) if axis in plain]
-    groups = [given if place not in places else given[:1] for place, given in enumerate(choices)]
+    groups = [values if place not in places else values[:1] for place, values in enumerate(choices)]
     others = [(place, value) for place in places for value in _select_representative(choices[place])]
     total = math.prod(map(len, groups)) * (1 + len(others))
-    said, done = time.monotonic(), 0
+    printed_at, done = time.monotonic(), 0
     for first in itertools.product(*groups):
         for overrides in (first, *((*first[:place], value, *first[place + 1 :]) for place, value in others)):
             compose.compose(overrides)
             done += 1
-            if time.monotonic() - said > _SECONDS:
-                said = time.monotonic()
+            if time.monotonic() - printed_at > _SECONDS:
+                printed_at = time.monotonic()
                 print(f"sweep: {done:,} of {total:,} configurations are checked", file=sys.stderr, flush=True)
 
 
 def _plain(value: Any) -> Any:
-    """A value without Hydra's marks of quotes."""
+    """Returns a value without Hydra's marks of quotes."""
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(member) for member in value]
     return getattr(value, "text", value)
 
 
 def _select_representative(values: Sequence[str]) -> list[str]:
-    """The values of an option that are composed besides the first: the last, and those that refer to other options."""
+    """Selects the values of an option that are composed besides the first: the last, and those with references."""
     between = [value for value in values[1:-1] if "$" in value]
     return [*between, *values[1:][-1:]]

@@ -225,7 +225,7 @@ def _list_candidates(parent: Path, folder: str | None) -> list[Path]:
     if folder is None:
         return sorted(parent.glob("*"), reverse=True)
     path = Path(folder).absolute()
-    if path.is_dir() and not (path / FILE).exists() and {each.name for each in path.iterdir()} - {_LOCK}:
+    if path.is_dir() and not (path / FILE).exists() and {member.name for member in path.iterdir()} - {_LOCK}:
         raise ConfigError(f"{path} holds other things than a sweep; give another hydra.sweep.dir")
     return [path]
 
@@ -241,10 +241,10 @@ def _read(folder: Path, overrides: list[str]) -> str | None:
         return None
     try:
         head = read_text(path, LARGEST_LIST).partition("\njobs:")[0]
-        found = yaml.load(head, make_no_alias_loader(yaml.SafeLoader))
-        if not all(isinstance(each, str) for each in found["overrides"]):
+        config = yaml.load(head, make_no_alias_loader(yaml.SafeLoader))
+        if not all(isinstance(override, str) for override in config["overrides"]):
             raise TypeError("an option that is no text")
-        return str(Path(found["runs"]).name) if found["overrides"] == overrides else None
+        return str(Path(config["runs"]).name) if config["overrides"] == overrides else None
     except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged, or not that of a sweep ({get_reason(error)})") from error
 
@@ -261,8 +261,10 @@ def _lock(folder: Path) -> int | None:
 
 def _get_runs_folder(overrides: Sequence[str]) -> Path:
     """Returns the folder of a run with these overrides, which most jobs of a sweep share."""
-    needed = [each for each in overrides if each.partition("=")[0] in GROUPS or each.startswith("paths.")]
-    has_references = any("$" in each for each in needed)
+    needed = [
+        override for override in overrides if override.partition("=")[0] in GROUPS or override.startswith("paths.")
+    ]
+    has_references = any("$" in override for override in needed)
     return get_runs_folder(_compose_names(tuple(overrides if has_references else needed)))
 
 

@@ -57,7 +57,7 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
 
 
 def _run_job(_: Any) -> int:
-    """The task that a launcher runs, in any process or on any node."""
+    """Runs a job, as the task that a launcher starts in any process or on any node."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 

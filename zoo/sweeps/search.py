@@ -32,17 +32,17 @@ _DIRECTIONS = {"max": "maximize", "min": "minimize"}
 _JOURNAL = "study.log"
 
 
-def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> int:
+def run(overrides: list[str], own: Sequence[str], options: Mapping[str, str]) -> int:
     """Runs or continues the search; 0 if a trial was completed."""
     try:
         import optuna
     except ModuleNotFoundError as error:
         raise ConfigError('hydra/sweeper=optuna needs its package: pip install "attention-zoo[sweep]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    settings = parse_settings(given)
+    settings = parse_settings(options)
     fixed, space = parse_space(own)
     count = int(settings["n_trials"])
-    like = [*fixed, *(f"{key}={example(each)}" for key, each in space.items())]
+    like = [*fixed, *(f"{key}={example(distribution)}" for key, distribution in space.items())]
     settings |= choose_objective(settings, compose.compose(like))
 
     def open_search(sweep: Sweep) -> Any:
@@ -54,7 +54,7 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
         trials = open_search(sweep).trials
         return len(trials) < count or any(not trial.state.is_finished() for trial in trials)
 
-    with open_sweep(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
+    with open_sweep(overrides, [], options.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
         study = open_search(sweep)
         print(f"search {sweep.folder}: {count} trials, {len(study.trials)} begun", file=sys.stderr)
         for number in range(max(count, len(study.trials))):
@@ -76,17 +76,17 @@ def _run_trial(sweep: Sweep, study: Any, number: int, job: Job, settings: Mappin
     keys = ("metric", "pruner", "direction")
     told = {"journal": str(sweep.folder / _JOURNAL), "trial": number} | {key: settings[key] for key in keys}
     code = sweep.run_job(number, job, more={TRIAL: json.dumps(told)}, of=int(settings["n_trials"]))
-    found = job.metrics()
-    if code or found is None:
+    metrics = job.metrics()
+    if code or metrics is None:
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
-    elif settings["metric"] not in found:
-        known = [name for name in found if name.startswith("val/")]
+    elif settings["metric"] not in metrics:
+        known = [name for name in metrics if name.startswith("val/")]
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
         raise ConfigError(f"hydra.sweeper.metric={settings['metric']}. {did_you_mean(settings['metric'], known)}")
     elif study.pruner.prune(study, study.trials[number]):  # with what the run has reported
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     else:
-        study.tell(trial, found[settings["metric"]])
+        study.tell(trial, metrics[settings["metric"]])
 
 
 def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
@@ -105,17 +105,17 @@ def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
         print("zoo: no trial was completed", file=sys.stderr)
         return 1
     best = sweep.jobs[study.best_trial.number]
-    found = best.metrics() or {}
-    figures = {name: found[name] for name in select_headline(best.overrides, list(found))}
+    metrics = best.metrics() or {}
+    figures = {name: metrics[name] for name in select_headline(best.overrides, list(metrics))}
     print(f"best {settings['metric']} {study.best_value:.4f}: {' '.join(f'{k}={v}' for k, v in best.chosen.items())}")
     print("  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     print(f"{sweep.folder}: sweep.yaml, summary.csv, study.log; the best run: {best.run_dir}")
     return 0
 
 
-def parse_settings(given: Mapping[str, str]) -> dict[str, str]:
+def parse_settings(options: Mapping[str, str]) -> dict[str, str]:
     settings = dict(DEFAULTS)
-    for key, value in given.items():
+    for key, value in options.items():
         name = key.removeprefix("hydra.sweeper.")
         if key in ("hydra/sweeper", "hydra.sweep.dir"):
             continue
@@ -151,10 +151,10 @@ def choose_objective(settings: Mapping[str, str], composed: Mapping[str, Any]) -
 def parse_space(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Reads the overrides that all trials share, and the distribution of each option that is searched."""
     parsed = parse_overrides(own)
-    space = {each.get_key_element(): _distribution(each) for each in parsed if each.is_sweep_override()}
+    space = {override.get_key_element(): _distribution(override) for override in parsed if override.is_sweep_override()}
     if not space:
         raise ConfigError("nothing to search: write an option as interval(a, b), range(a, b) or choice(a, b)")
-    return [str(each.input_line) for each in parsed if not each.is_sweep_override()], space
+    return [str(override.input_line) for override in parsed if not override.is_sweep_override()], space
 
 
 def _distribution(override: Any) -> Any:
@@ -166,10 +166,10 @@ def _distribution(override: Any) -> Any:
         kind = IntDistribution if isinstance(value.start, int) and isinstance(value.end, int) else FloatDistribution
         return kind(value.start, value.end, log="log" in value.tags)
     if isinstance(value, RangeSweep):
-        found = list(override.sweep_iterator())
-        if all(isinstance(each, int) for each in found) and len(found) > 1:
-            return IntDistribution(min(found), max(found), step=abs(found[1] - found[0]))
-        return CategoricalDistribution(found)
+        values = list(override.sweep_iterator())
+        if all(isinstance(value, int) for value in values) and len(values) > 1:
+            return IntDistribution(min(values), max(values), step=abs(values[1] - values[0]))
+        return CategoricalDistribution(values)
     return CategoricalDistribution(list(override.sweep_string_iterator()))
 
 

@@ -33,18 +33,18 @@ def finish(sweep: Sweep) -> int:
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, str | float | int]]:
-    """A row for every combination of values other than seeds, over its finished seeds."""
+    """Makes a row for every combination of values other than seeds, over its finished seeds."""
     groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     for job in jobs:
         key = tuple((name, value) for name, value in job.chosen.items() if name != SEED)
-        found = job.metrics()
-        groups.setdefault(key, []).extend([found] if found is not None else [])
+        metrics = job.metrics()
+        groups.setdefault(key, []).extend([metrics] if metrics is not None else [])
     rows = []
     for key, members in groups.items():
         row: dict[str, str | float | int] = {**dict(key), "n": len(members)}
-        names = dict.fromkeys(n for each in members for n in each if n.startswith(("test/", "truth/")))
+        names = dict.fromkeys(n for member in members for n in member if n.startswith(("test/", "truth/")))
         for name in names:
-            values = [each[name] for each in members if each.get(name) is not None]
+            values = [member[name] for member in members if member.get(name) is not None]
             row[f"{name} mean"] = statistics.fmean(values)
             if len(values) > 1:
                 row[f"{name} sd"] = statistics.stdev(values)
@@ -80,11 +80,11 @@ def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
 
 
 def select_headline(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:
-    """The metrics among `measured` that the closing table of a run shows."""
+    """Selects the metrics among `measured` that the closing table of a run shows."""
     from zoo.config.instantiate import resolve_target
 
     task = resolve_target(compose.compose(overrides)["model"]["_target_"], "model", is_root=True)
-    of_test = [name for name in (f"test/{each}" for each in task.headline) if name in measured]
+    of_test = [name for name in (f"test/{metric}" for metric in task.headline) if name in measured]
     return [*of_test, *(name for name in measured if name.startswith("truth/"))]
 
 

@@ -47,7 +47,9 @@ def run(overrides: Sequence[str]) -> int:
     with open_sweep(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
         print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.list_pending())} to run", file=sys.stderr)
         if launched:
-            launch(sweep, [each for each in overrides if each.startswith("hydra") and not _is_dir(each)])
+            launch(
+                sweep, [override for override in overrides if override.startswith("hydra") and not _is_dir(override)]
+            )
         else:
             for number, job in sweep.list_pending():
                 sweep.run_job(number, job)
@@ -55,16 +57,18 @@ def run(overrides: Sequence[str]) -> int:
 
 
 def _most_jobs(options: Mapping[str, str]) -> int:
-    given = options.get("hydra.sweep.max_jobs", str(MOST_JOBS))
-    if not given.isdecimal() or int(given) < 1:
-        raise ConfigError(f"hydra.sweep.max_jobs={given!r}: write a whole number from 1")
-    return int(given)
+    value = options.get("hydra.sweep.max_jobs", str(MOST_JOBS))
+    if not value.isdecimal() or int(value) < 1:
+        raise ConfigError(f"hydra.sweep.max_jobs={value!r}: write a whole number from 1")
+    return int(value)
 
 
 def hydra_options(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The overrides of the runs, and those of the sweep itself (`hydra...`)."""
-    options = [each for each in overrides if each.startswith("hydra")]
-    return [each for each in overrides if each not in options], dict(_pair(each) for each in options)
+    """Returns the overrides of the runs, and those of the sweep itself (`hydra...`)."""
+    options = [override for override in overrides if override.startswith("hydra")]
+    return [override for override in overrides if override not in options], dict(
+        _pair(override) for override in options
+    )
 
 
 def _pair(override: str) -> tuple[str, str]:

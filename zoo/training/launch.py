@@ -58,7 +58,7 @@ def check_shared(config: RunConfig) -> None:
 
 
 def should_launch(config: RunConfig) -> bool:
-    """Whether this process has to start workers: the options ask for several processes, and it is not one itself."""
+    """Returns whether this process has to start workers: it is none, and the options ask for several."""
     trainer = config.trainer
     if distributed.is_worker() or count_devices(trainer) * count_nodes(trainer) == 1:
         return False
@@ -90,29 +90,29 @@ def _check_cores(trainer: Mapping[str, Any]) -> None:
     cores, count = len(os.sched_getaffinity(0)), count_devices(trainer)
     if trainer.get("accelerator") != "cpu" or count <= cores:
         return
-    said = f"trainer.devices={count}: this machine has {count_noun(cores, 'core')} for {count} processes"
+    message = f"trainer.devices={count}: this machine has {count_noun(cores, 'core')} for {count} processes"
     if count > _MOST_PER_CORE * cores:
-        raise ConfigError(f"{said}, and {_MOST_PER_CORE * cores} are the most; they would only wait for each other")
-    warn(f"{said}: more than {cores} make training slower")
+        raise ConfigError(f"{message}, and {_MOST_PER_CORE * cores} are the most; they would only wait for each other")
+    warn(f"{message}: more than {cores} make training slower")
 
 
 def count_devices(trainer: Mapping[str, Any]) -> int:
-    """The number of processes on this node."""
-    given = trainer.get("devices", 1)
-    if isinstance(given, list):
-        return len(given)
-    if isinstance(given, str) and "," in given:
-        return len([each for each in given.split(",") if each.strip()])
-    if given in ("auto", -1, "-1"):
+    """Counts the processes on this node."""
+    devices = trainer.get("devices", 1)
+    if isinstance(devices, list):
+        return len(devices)
+    if isinstance(devices, str) and "," in devices:
+        return len([device for device in devices.split(",") if device.strip()])
+    if devices in ("auto", -1, "-1"):
         on_gpu = trainer.get("accelerator") in ("gpu", "cuda", "auto")
         return max(1, torch.cuda.device_count()) if on_gpu else 1
-    if type(given) is not int or given < 1:
-        raise ConfigError(f"trainer.devices={given!r}: write a whole number from 1, a list of GPUs, or auto")
-    return given
+    if type(devices) is not int or devices < 1:
+        raise ConfigError(f"trainer.devices={devices!r}: write a whole number from 1, a list of GPUs, or auto")
+    return devices
 
 
 def count_nodes(trainer: Mapping[str, Any]) -> int:
-    """The number of nodes."""
+    """Counts the nodes."""
     return int(trainer.get("num_nodes", 1))
 
 
@@ -122,7 +122,7 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is reported once, below
     request = processes.StopRequest()
 
@@ -162,5 +162,5 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
             for name in set(os.environ) - set(before):
                 del os.environ[name]
             os.environ.update(before)
-    found: dict[str, Any] = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
-    return found
+    metrics: dict[str, Any] = json.loads((run_dir / "metrics.json").read_text(encoding="utf-8"))
+    return metrics

@@ -130,7 +130,7 @@ def _check_epochs(content: Mapping[str, Any], config: Mapping[str, Any], path: A
 
 
 def _count_steps(content: Mapping[str, Any]) -> int:
-    """The number of logged steps at the time of the checkpoint; later rows of metrics.csv are out of date."""
+    """Counts the logged steps at the time of the checkpoint; later rows of metrics.csv are out of date."""
     logged: int = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
     return logged
 
@@ -160,9 +160,9 @@ def _reconcile_checkpoints(checkpoints: Path, best_step: int | None) -> None:
 
 
 def _get_best_step(content: Mapping[str, Any]) -> int | None:
-    """The step of the best weights when a last.ckpt was written."""
-    found: int | None = content["callbacks"]["CheckpointAndStop"]["best_step"]
-    return found
+    """Returns the step of the best weights when a last.ckpt was written."""
+    step: int | None = content["callbacks"]["CheckpointAndStop"]["best_step"]
+    return step
 
 
 def _get_age(run_dir: Path) -> float:

@@ -27,12 +27,12 @@ from zoo.validation import ValidationError, abbreviate, validate_like
 
 
 def is_step_boundary(trainer: pl.Trainer) -> bool:
-    """Whether this batch is the first of a step of the optimizer: no gradients have been accumulated."""
+    """Returns whether this batch is the first of a step of the optimizer: no gradients have been accumulated."""
     return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
 
 
 def any_rank(trainer: pl.Trainer, wish: bool) -> bool:
-    """Whether any process wishes it. All processes save a checkpoint together."""
+    """Returns whether any process wishes it. All processes save a checkpoint together."""
     return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
 
 
@@ -66,7 +66,7 @@ def _set(counts: MutableMapping[str, int], **values: int) -> None:
 
 
 def get_rng_state() -> dict[str, Any]:
-    """The states of all random number generators, as plain values and tensors."""
+    """Returns the states of all random number generators, as plain values and tensors."""
     name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
     numpy = {
         "keys": torch.tensor(np.asarray(keys, dtype=np.int64)),
@@ -107,12 +107,12 @@ def _to_numpy_state(states: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def gather_states(trainer: pl.Trainer, states: Any) -> list[Any]:
-    """The states of every process, in the order of their ranks."""
+    """Gathers the states of every process, in the order of their ranks."""
     if trainer.world_size == 1:
         return [states]
-    found: list[Any] = [None] * trainer.world_size
-    torch.distributed.all_gather_object(found, states)
-    return found
+    gathered: list[Any] = [None] * trainer.world_size
+    torch.distributed.all_gather_object(gathered, states)
+    return gathered
 
 
 @contextmanager
@@ -153,15 +153,17 @@ def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callab
     validate_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
     parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
     known: dict[int, Mapping[str, Any]] = {}
-    for number, found in state["state"].items():
+    for number, values in state["state"].items():
         where = f"optimizer_states.0.state.{number}"
         if number not in parameters:
             raise ValidationError(f"{where} is of none of the {len(parameters)} parameters")
         parameter = parameters[number]
         model = known.setdefault(parameter.dim(), _simulate_step(new, parameter.dim()))
-        if found.keys() != model.keys():
-            raise ValidationError(f"{where} holds {', '.join(found) or 'nothing'}, not {', '.join(model) or 'nothing'}")
-        for name, value in found.items():
+        if values.keys() != model.keys():
+            raise ValidationError(
+                f"{where} holds {', '.join(values) or 'nothing'}, not {', '.join(model) or 'nothing'}"
+            )
+        for name, value in values.items():
             if not isinstance(model[name], Tensor):
                 validate_like(value, model[name], f"{where}.{name}")
                 continue
@@ -172,7 +174,7 @@ def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callab
 
 
 def _simulate_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
-    """The state that an optimizer of this kind keeps of a parameter with `dims` axes of length two."""
+    """Returns the state that an optimizer of this kind keeps of a parameter with `dims` axes of length two."""
     parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
     parameter.grad = torch.zeros_like(parameter)
     optimizer = new([parameter])
@@ -203,9 +205,9 @@ class PartialEpochMetrics:
         if trainer.fit_loop.epoch_loop.batch_progress.current.completed == 0:
             return {"sums": {}, "metrics": {}}
         sums = {
-            key: {"value": each.value.cpu(), "count": _to_cpu(getattr(each, "cumulated_batch_size", None))}
-            for key, each in trainer.fit_loop.epoch_loop._results.items()
-            if each.is_tensor and each.meta.on_epoch and not each.has_reset
+            key: {"value": result.value.cpu(), "count": _to_cpu(getattr(result, "cumulated_batch_size", None))}
+            for key, result in trainer.fit_loop.epoch_loop._results.items()
+            if result.is_tensor and result.meta.on_epoch and not result.has_reset
         }
         metrics = {
             name: {"updates": metric._update_count, "state": {k: _to_cpu(v) for k, v in metric.metric_state.items()}}
@@ -230,32 +232,34 @@ class PartialEpochMetrics:
         Raises:
             ValidationError: They do not; the message says which.
         """
-        for key, each in state["sums"].items():
-            if each["value"].dim() or (each["count"] is not None and each["count"].dim()):
-                raise ValidationError(f"the sum {key} is {abbreviate(each['value'])}, not a number")
+        for key, sums in state["sums"].items():
+            if sums["value"].dim() or (sums["count"] is not None and sums["count"].dim()):
+                raise ValidationError(f"the sum {key} is {abbreviate(sums['value'])}, not a number")
         for name, metric in _iter_metrics(module):
-            found = state["metrics"].get(name, {"state": metric.metric_state})["state"]
-            if found.keys() != metric.metric_state.keys():
-                raise ValidationError(f"the metric {name} holds {', '.join(found) or 'nothing'}")
+            state_of_metric = state["metrics"].get(name, {"state": metric.metric_state})["state"]
+            if state_of_metric.keys() != metric.metric_state.keys():
+                raise ValidationError(f"the metric {name} holds {', '.join(state_of_metric) or 'nothing'}")
             for key, value in metric.metric_state.items():
-                parts = [found[key]] if isinstance(value, Tensor) else found[key]
-                same = isinstance(found[key], Tensor) == isinstance(value, Tensor)
+                parts = [state_of_metric[key]] if isinstance(value, Tensor) else state_of_metric[key]
+                same = isinstance(state_of_metric[key], Tensor) == isinstance(value, Tensor)
                 if not same or (isinstance(value, Tensor) and _form(parts[0]) != _form(value)):
-                    raise ValidationError(f"the metric {name} has {abbreviate(found[key])} for {key}")
+                    raise ValidationError(f"the metric {name} has {abbreviate(state_of_metric[key])} for {key}")
 
     def add(self, trainer: pl.Trainer) -> None:
         """Adds the restored sums of metrics that this batch has logged. To be called after each batch."""
         results = trainer.fit_loop.epoch_loop._results
         for key in [key for key in self._pending if key in results]:
-            saved, each = self._pending.pop(key), results[key]
-            before = _to_device(saved["value"], each.value.device)
-            if each.meta.is_max_reduction or each.meta.is_min_reduction:
-                each.value = each.meta.reduce_fx(torch.stack([before, each.value]))
+            saved, result = self._pending.pop(key), results[key]
+            before = _to_device(saved["value"], result.value.device)
+            if result.meta.is_max_reduction or result.meta.is_min_reduction:
+                result.value = result.meta.reduce_fx(torch.stack([before, result.value]))
             else:
-                each.value = before + each.value
+                result.value = before + result.value
             if saved["count"] is not None:
-                each.cumulated_batch_size = _to_device(saved["count"], each.value.device) + each.cumulated_batch_size
-            each._computed = None
+                result.cumulated_batch_size = (
+                    _to_device(saved["count"], result.value.device) + result.cumulated_batch_size
+                )
+            result._computed = None
 
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:
@@ -263,7 +267,7 @@ def _form(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _iter_metrics(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
-    return ((name, each) for name, each in module.named_modules() if isinstance(each, Metric))
+    return ((name, metric) for name, metric in module.named_modules() if isinstance(metric, Metric))
 
 
 def _to_cpu(value: Any) -> Any:
@@ -271,4 +275,4 @@ def _to_cpu(value: Any) -> Any:
 
 
 def _to_device(value: Any, device: Any) -> Any:
-    return [each.to(device) for each in value] if isinstance(value, list) else value.to(device)
+    return [tensor.to(device) for tensor in value] if isinstance(value, list) else value.to(device)

@@ -26,26 +26,28 @@ def write_error(error: Exception) -> None:
 
 
 def read_error(folder: Path) -> ZooError | None:
-    """The ZooError of the first process that has written one, if any."""
-    for path in sorted(folder.glob("*.json"), key=lambda each: int(each.stem)):
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return make_error(said["kind"], said["message"])
+    """Reads the ZooError of the first process that has written one, if any."""
+    for path in sorted(folder.glob("*.json"), key=lambda path: int(path.stem)):
+        error = json.loads(path.read_text(encoding="utf-8"))
+        return make_error(error["kind"], error["message"])
     return None
 
 
 def to_training_error(folder: Path, failed: Any, run_dir: Path) -> ZooError:
-    """The error that ended a run, from the files of its processes and their exit codes."""
-    said = read_error(folder)
-    if said is not None:
-        return said
+    """Makes the error that ended a run of the files of its processes and their exit codes."""
+    error_of_worker = read_error(folder)
+    if error_of_worker is not None:
+        return error_of_worker
     # when one process is killed the others fail with errors of their own
-    by_others = {n for n, each in failed.failures.items() if each.exitcode >= 0 or each.exitcode == -signal.SIGTERM}
+    by_others = {
+        n for n, failure in failed.failures.items() if failure.exitcode >= 0 or failure.exitcode == -signal.SIGTERM
+    }
     number, failure = min(failed.failures.items(), key=lambda item: (item[0] in by_others, item[0]))
     code = failure.exitcode
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     traces = {int(path.stem): path.read_text(encoding="utf-8") for path in folder.glob("*.traceback")}
     if code > 0 and traces:  # the others report a lost connection, and may do so earlier
-        number = min(traces, key=lambda each: ("Connection" in traces[each].splitlines()[-1], each))
+        number = min(traces, key=lambda rank: ("Connection" in traces[rank].splitlines()[-1], rank))
         print(traces[number], file=sys.stderr)
     return TrainingError(f"process {number} of this run {how}, and the run with it{make_resume_hint(run_dir)}")
 
