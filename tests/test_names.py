@@ -23,7 +23,7 @@ DONE = sorted(
 IN_WORDS = sorted(
     str(path.relative_to(ROOT))
     for pattern in (
-        *("*.py", "cli/*.py", "config/*.py", "data/*.py", "decoding/*.py", "text/**/*.py"),
+        *("*.py", "attention/**/*.py", "cli/*.py", "config/*.py", "data/*.py", "decoding/*.py", "text/**/*.py"),
         *("checkpoints/*.py", "io/*.py", "sweeps/*.py", "training/*.py", "training/callbacks/*.py"),
     )
     for path in (ROOT / "zoo").glob(pattern)

@@ -375,7 +375,7 @@ class _Weights(NamedTuple):
 
     def extras(self) -> dict[str, Tensor]:
         others = {"alignment": self.alignment, "probabilities": self.probabilities}
-        return {name: each for name, each in others.items() if each is not None}
+        return {name: value for name, value in others.items() if value is not None}
 
 
 def _check_kind(part: object, kind: type) -> None:

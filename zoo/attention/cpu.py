@@ -60,8 +60,8 @@ class Processor(NamedTuple):
     @property
     def flags(self) -> list[str]:
         """Names of the features that are present."""
-        found = {"avx512": self.has_avx512, "bf16": self.has_bf16, "amx": self.has_amx}
-        return [flag for flag, is_there in found.items() if is_there]
+        features = {"avx512": self.has_avx512, "bf16": self.has_bf16, "amx": self.has_amx}
+        return [flag for flag, is_there in features.items() if is_there]
 
 
 def is_transformed() -> bool:
@@ -73,10 +73,10 @@ def _detect() -> Processor:
     # torch is asked, not the system, so that ATEN_CPU_CAPABILITY can switch features off.
     has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
     has_amx = has_avx512 and torch.cpu._is_amx_tile_supported()
-    said = _cpuinfo()
+    cpuinfo = _cpuinfo()
     return Processor(
-        name=said.get("model name") or platform.processor() or platform.machine(),
-        vendor=said.get("vendor_id", ""),
+        name=cpuinfo.get("model name") or platform.processor() or platform.machine(),
+        vendor=cpuinfo.get("vendor_id", ""),
         has_avx512=has_avx512,
         has_bf16=has_amx or (has_avx512 and torch.cpu._is_avx512_bf16_supported()),
         has_amx=has_amx,

@@ -125,7 +125,7 @@ def is_past_end(site: AttentionSite, memory: KVCache) -> Bool[Tensor, "b r"] | N
 
 
 def _reads_stops_alone(site: AttentionSite, memory: KVCache) -> TypeGuard[Attention]:
-    """Whether a query reads of those before it only where they stopped, which is one place: it has one head."""
+    """Returns whether a query reads of those before it only where they stopped: one place, as it has one head."""
     if not is_streaming(site) or site.score.traits.stateful or memory.attention is None or not memory.length:
         return False
     return memory.attention.weights.shape[1] == 1

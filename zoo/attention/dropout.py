@@ -90,9 +90,9 @@ class Dropout(nn.Dropout):
         return dropout(input, self.p, self.training)
 
 
-def renormalize(weights: Float[Tensor, "... k"], kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+def renormalize(weights: Float[Tensor, "... k"], is_kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
     """Scales the kept weights of each row to the sum that the row had before."""
-    left = weights.masked_fill(~kept, 0.0)
+    left = weights.masked_fill(~is_kept, 0.0)
     before, after = (x.detach().abs().sum(-1, keepdim=True) for x in (weights, left))
     is_little = after < before * math.sqrt(torch.finfo(weights.dtype).tiny)
     # divide first, so that the shares are of order one: the reciprocal 1 / after may be infinite
@@ -116,12 +116,12 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, 
 
 def drop_mask(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     """Draws the factors of `dropout` on CPUs: zero with probability p, else 1 / (1 - p), both for the rounded rate."""
-    kept = round((1.0 - p) * _LEVELS)
-    if kept == 0:
+    levels_kept = round((1.0 - p) * _LEVELS)
+    if levels_kept == 0:
         return torch.zeros_like(x)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
     bits = words.random_(-(2**63), None).view(torch.int16)[: x.numel()]
-    return (bits < kept - _LEVELS // 2).to(x.dtype).mul_(_LEVELS / kept).view(x.shape)
+    return (bits < levels_kept - _LEVELS // 2).to(x.dtype).mul_(_LEVELS / levels_kept).view(x.shape)
 
 
 def _draw_kept(x: Tensor, p: float) -> Tensor:

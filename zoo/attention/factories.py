@@ -53,5 +53,5 @@ class MechanismFactory:
 
 def make_sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:
     """Calls a class or partial with those sizes that its signature has."""
-    asked = inspect.signature(part).parameters
-    return part(**{name: size for name, size in sizes.items() if name in asked})
+    parameters = inspect.signature(part).parameters
+    return part(**{name: size for name, size in sizes.items() if name in parameters})

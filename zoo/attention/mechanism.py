@@ -137,7 +137,7 @@ class Mechanism(nn.Module, ABC):
         if misplaced := _TRAITS.keys() & cls.__dict__.keys():
             (name, *_) = sorted(misplaced)
             raise TypeError(f"{cls.__name__}.{name} is a trait: write traits = Traits({name}=...)")
-        base = next(each for each in cls.__mro__[1:] if issubclass(each, Mechanism))
+        base = next(parent for parent in cls.__mro__[1:] if issubclass(parent, Mechanism))
         for name, value in vars(traits).items():
             if name not in cls.allowed_traits and value != _TRAITS[name].default:
                 raise TypeError(f"{cls.__name__} is a {base.__name__}, which has no trait {name}")
@@ -339,20 +339,20 @@ def check(part: nn.Module, use: Use, user: str = "the model") -> None:
     Args:
         user: Who uses it, for the message.
     """
-    parts = [each for each in part.modules() if isinstance(each, Mechanism)]
+    parts = [mechanism for mechanism in part.modules() if isinstance(mechanism, Mechanism)]
     for one in use:
-        for each in parts:
-            reason = each.traits.unsupported.get(one)
+        for mechanism in parts:
+            reason = mechanism.traits.unsupported.get(one)
             if reason is not None:
                 consequence = _CONSEQUENCES.get(one, "").format(user=user)
-                raise ValueError(f"{type(each).__name__} {reason}{consequence}")
+                raise ValueError(f"{type(mechanism).__name__} {reason}{consequence}")
 
 
 def check_layout(part: Mechanism, layout: type, user: str) -> None:
     """Refuses a part that does not work on this kind of support."""
     layouts = part.traits.layouts
     if layouts is not None and layout not in layouts:
-        names = " or ".join(each.__name__ for each in layouts)
+        names = " or ".join(layout.__name__ for layout in layouts)
         raise ValueError(f"{type(part).__name__} works on {names} only; {user} attends over {layout.__name__}")
 
 

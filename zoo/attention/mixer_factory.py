@@ -29,8 +29,8 @@ class MixerFactory:
     @property
     def name(self) -> str:
         """Name of the mixer's class."""
-        made = self.mixer.func if isinstance(self.mixer, partial) else self.mixer
-        return made.__name__
+        mixer = self.mixer.func if isinstance(self.mixer, partial) else self.mixer
+        return mixer.__name__
 
     def make(self, *, dim: int, length: int | None, causal: bool = False) -> Any:
         """Makes the mixer of one block.
@@ -42,7 +42,7 @@ class MixerFactory:
         options = self.mixer.keywords if isinstance(self.mixer, partial) else {}
         has = {name for name, value in options.items() if value is not None}
         known = {"dim": dim, "causal": causal} if length is None else {"dim": dim, "causal": causal, "length": length}
-        return make_sized(self.mixer, {name: each for name, each in known.items() if name not in has})
+        return make_sized(self.mixer, {name: value for name, value in known.items() if name not in has})
 
     def __call__(self, dim: int, heads: int) -> NoReturn:
         raise ValueError(
@@ -71,13 +71,13 @@ def self_attention(
         causal: If True, refuses mechanisms that cannot be causal, and mixers leave out parameters that read backwards.
     """
     if not isinstance(attend, MixerFactory):
-        made: nn.Module = MultiheadAttention(
+        module: nn.Module = MultiheadAttention(
             dim=dim, heads=heads, attend=attend, position=position, bias=bias, out_bias=out_bias, project=project
         )
     elif position is None:
-        made = attend.make(dim=dim, length=length, causal=causal)
+        module = attend.make(dim=dim, length=length, causal=causal)
     else:
         raise ValueError(f"{attend.name} has no queries and keys, so it cannot use relative positions: leave them out")
     if causal:
-        check(made, Use.CAUSAL)
-    return made
+        check(module, Use.CAUSAL)
+    return module

@@ -77,9 +77,9 @@ class MultiheadAttention(nn.Module):
         if not self.attend.is_content_based:
             self.query, self.key = ZeroProjection(dim), ZeroProjection(dim // heads * key_heads)
         if position is not None:
-            made = make_sized(position, {"dim": dim // heads, "heads": heads})
-            if self.attend.is_content_based or made.traits.needs_weights:
-                self.attend.set_position(made)
+            position_part = make_sized(position, {"dim": dim // heads, "heads": heads})
+            if self.attend.is_content_based or position_part.traits.needs_weights:
+                self.attend.set_position(position_part)
         self.attend.check_layout(DenseSupport, "MultiheadAttention")
 
     def prepare(self, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> KVCache:
@@ -168,9 +168,9 @@ class MultiheadAttention(nn.Module):
             context, after = self.attend.read(heads, source, support, state)
         else:
             support = DenseSupport() if support is None else support
-            seen = _zero_padding(query if source is None else source, support)
-            heads = _split_heads(self.query(seen if source is None else query), self.heads)
-            key, value = self._project(seen)
+            visible = _zero_padding(query if source is None else source, support)
+            heads = _split_heads(self.query(visible if source is None else query), self.heads)
+            key, value = self._project(visible)
             first = ensure_state(self.attend, heads, key, support, state) if source is None else state
             context, after = self.attend(heads, key, value, support, first)
         return self.out(_merge_heads(context)), None if state is None else after

@@ -44,8 +44,8 @@ class Coverage:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
-        pairs = _require_dense(found, real, self)
+    def __call__(self, attention: AttentionMap, real: Real = None) -> PenaltySum:
+        pairs = _require_dense(attention, real, self)
         weights = pairs.weights * pairs.is_real
         before = weights.cumsum(2) - weights
         return PenaltySum(torch.minimum(weights, before).sum(), int(pairs.real.sum()))
@@ -60,13 +60,13 @@ class DoublyStochastic:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
+    def __call__(self, attention: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
-        for pairs in pairs_of(found, real):
+        for pairs in pairs_of(attention, real):
             is_real = pairs.is_real
-            given = pairs.sum_per_key(pairs.weights * is_real)
-            seen = pairs.sum_per_key((pairs.permitted & is_real).expand(pairs.weights.shape).to(given.dtype)) > 0
-            parts.append(PenaltySum(((1 - given).square() * seen).sum(), int(pairs.real.sum())))
+            sums = pairs.sum_per_key(pairs.weights * is_real)
+            is_seen = pairs.sum_per_key((pairs.permitted & is_real).expand(pairs.weights.shape).to(sums.dtype)) > 0
+            parts.append(PenaltySum(((1 - sums).square() * is_seen).sum(), int(pairs.real.sum())))
         return _add_parts(parts)
 
 
@@ -86,8 +86,8 @@ class Locality:
 
     width: PositiveFloat = 0.2
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
-        pairs = _require_dense(found, real, self)
+    def __call__(self, attention: AttentionMap, real: Real = None) -> PenaltySum:
+        pairs = _require_dense(attention, real, self)
         is_real = pairs.is_real
         at_query = _share(pairs.real, pairs.weights.dtype).unsqueeze(-1)
         at_key = _share((pairs.permitted & is_real).any(2), pairs.weights.dtype).unsqueeze(-2)
@@ -104,8 +104,8 @@ class GuidanceSquared:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
-        return _sum_guidance(found, gold, real, lambda weights, given: (weights - given).square())
+    def __call__(self, attention: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
+        return _sum_guidance(attention, gold, real, lambda weights, target: (weights - target).square())
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class GuidanceCrossEntropy:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
-        return _sum_guidance(found, gold, real, lambda weights, given: -given * _log(weights))
+    def __call__(self, attention: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
+        return _sum_guidance(attention, gold, real, lambda weights, target: -target * _log(weights))
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ class NoStopPenalty:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
+    def __call__(self, attention: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
-        for pairs in pairs_of(found, real):
+        for pairs in pairs_of(attention, real):
             left = 1 - pairs.sum_per_query(pairs.weights)
             costs = -left.clamp(min=torch.finfo(left.dtype).eps).log()
             parts.append(PenaltySum((costs * pairs.real).sum(), int(pairs.real.sum())))
@@ -147,9 +147,9 @@ class EntropyPenalty:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
+    def __call__(self, attention: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
-        for pairs in pairs_of(found, real):
+        for pairs in pairs_of(attention, real):
             costs = -pairs.weights * _log(pairs.weights) * pairs.is_real
             parts.append(PenaltySum(costs.sum(), int(pairs.real.sum())))
         return _add_parts(parts)
@@ -165,12 +165,12 @@ class HeadSimilarity:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
+    def __call__(self, attention: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
-        for pairs in pairs_of(found, real):
+        for pairs in pairs_of(attention, real):
             heads = pairs.weights.shape[1]
             if heads < 2:
-                raise ValueError(f"HeadSimilarity compares heads, and {found.site} has one")
+                raise ValueError(f"HeadSimilarity compares heads, and {attention.site} has one")
             weights = pairs.weights * pairs.is_real
             products = weights.sum(1).square() - weights.square().sum(1)
             parts.append(PenaltySum(products.sum() / (heads * (heads - 1)), int(pairs.real.any(1).sum())))
@@ -181,24 +181,24 @@ Penalty = Coverage | DoublyStochastic | Locality | EntropyPenalty | HeadSimilari
 Guidance = GuidanceSquared | GuidanceCrossEntropy
 
 
-def _require_dense(found: AttentionMap, real: Real, penalty: object) -> DensePairs:
+def _require_dense(attention: AttentionMap, real: Real, penalty: object) -> DensePairs:
     """Returns the dense pairs that a penalty on ordered queries needs, and refuses maps of other layouts."""
-    (pairs, *others) = pairs_of(found, real)
+    (pairs, *others) = pairs_of(attention, real)
     if others or not isinstance(pairs, DensePairs):
-        name, axes = type(penalty).__name__, ", ".join(found.axes)
-        raise ValueError(f"{name} depends on the order of queries and needs a dense map; {found.site} has {axes}")
+        name, axes = type(penalty).__name__, ", ".join(attention.axes)
+        raise ValueError(f"{name} depends on the order of queries and needs a dense map; {attention.site} has {axes}")
     return pairs
 
 
 def _sum_guidance(
-    found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]
+    attention: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]
 ) -> PenaltySum:
     parts = []
-    for pairs in pairs_of(found, real):
-        given = pairs.normalize_gold(gold)
-        guided = pairs.real & (pairs.sum_per_query(given) > 0)
+    for pairs in pairs_of(attention, real):
+        target = pairs.normalize_gold(gold)
+        guided = pairs.real & (pairs.sum_per_query(target) > 0)
         parts.append(
-            PenaltySum((cost(pairs.weights, given) * pairs.broadcast_queries(guided)).sum(), int(guided.sum()))
+            PenaltySum((cost(pairs.weights, target) * pairs.broadcast_queries(guided)).sum(), int(guided.sum()))
         )
     return _add_parts(parts)
 
@@ -215,4 +215,4 @@ def _share(real: Bool[Tensor, "b h n"], dtype: torch.dtype) -> Float[Tensor, "b 
 
 
 def _add_parts(parts: list[PenaltySum]) -> PenaltySum:
-    return PenaltySum(torch.stack([each.total for each in parts]).sum(), sum(each.count for each in parts))
+    return PenaltySum(torch.stack([part.total for part in parts]).sum(), sum(part.count for part in parts))

@@ -49,10 +49,10 @@ def cache_on(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Cal
     """Returns the result of `make` from the cache `known` of an object, or computes it for new sizes."""
     if not may_be_cached():
         return make()
-    found = known.get(name)
-    if found is None or found[0] != sizes:
-        found = known[name] = (sizes, outside_inference_mode(make))
-    return found[1]
+    entry = known.get(name)
+    if entry is None or entry[0] != sizes:
+        entry = known[name] = (sizes, outside_inference_mode(make))
+    return entry[1]
 
 
 def is_eager_cpu(x: Shaped[Tensor, "..."]) -> bool:

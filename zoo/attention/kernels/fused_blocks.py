@@ -100,17 +100,17 @@ class _InParts(torch.autograd.Function):
             with torch.enable_grad():
                 leaves = [x.detach().requires_grad_() for x in near]
                 context = _attend(leaves[0], leaves[1], leaves[2], _some(mask, some), None, options)
-                found = torch.autograd.grad(context, leaves, gradient[:, :, some])
-            to_query[:, :, some] = found[0]
-            cut.add_keys(to_key, found[1], some)
-            cut.add_keys(to_value, found[2], some)
+                gradients = torch.autograd.grad(context, leaves, gradient[:, :, some])
+            to_query[:, :, some] = gradients[0]
+            cut.add_keys(to_key, gradients[1], some)
+            cut.add_keys(to_value, gradients[2], some)
         return to_query, to_key[:, :, of_keys], to_value[:, :, of_keys], None, None, None
 
 
 def _parts(cut: Partition, key: Float[Tensor, "b h k d"]) -> list[slice]:
     """Returns ranges of blocks whose copied keys take about `_PART` bytes."""
-    each = key.shape[:2].numel() * cut.slots * key.shape[-1] * key.element_size()
-    count = max(1, _PART // max(1, each))
+    bytes_per_part = key.shape[:2].numel() * cut.slots * key.shape[-1] * key.element_size()
+    count = max(1, _PART // max(1, bytes_per_part))
     return [slice(start, min(start + count, cut.count)) for start in range(0, cut.count, count)]
 
 

@@ -33,7 +33,7 @@ def linear_recurrence(
     if not -axes <= dim < axes:
         raise ValueError(f"there is no axis {dim} in a tensor with {axes} axes")
     along = dim % axes - axes
-    lengths = [each.shape[along] if each.dim() >= -along else 1 for each in (decay, x)]
+    lengths = [tensor.shape[along] if tensor.dim() >= -along else 1 for tensor in (decay, x)]
     if lengths[0] != lengths[1]:
         raise ValueError(f"decay and x must be equally long, got {lengths[0]} and {lengths[1]} steps on axis {dim}")
     dtype = torch.promote_types(decay.dtype, x.dtype)
@@ -64,8 +64,8 @@ def _shift(x: Tensor, by: int) -> Tensor:
     """Shifts x by one step along the first axis, later or earlier, and fills with zero."""
     if len(x) == 0:
         return x
-    kept, pad = (x[:-1], (1, 0)) if by > 0 else (x[1:], (0, 1))
-    return F.pad(kept, (*(0, 0) * (x.dim() - 1), *pad))
+    rows, pad = (x[:-1], (1, 0)) if by > 0 else (x[1:], (0, 1))
+    return F.pad(rows, (*(0, 0) * (x.dim() - 1), *pad))
 
 
 def _scan(decay: Tensor, x: Tensor) -> Tensor:

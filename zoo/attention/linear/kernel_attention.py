@@ -139,9 +139,9 @@ class KernelAttention(PairFreeAttention, ABC):
             query = self.position.turn(query, first)
         key, value = (repeat_kv(x, query.shape[1]) for x in (key, value))
         if support.causal and support.later:
-            seen = slice(0, max(key.shape[2] - support.later, 0))
-            key, value = key[:, :, seen], value[:, :, seen]
-            mask = mask if mask is None or mask.shape[-1] == 1 else mask[..., seen]
+            seen_keys = slice(0, max(key.shape[2] - support.later, 0))
+            key, value = key[:, :, seen_keys], value[:, :, seen_keys]
+            mask = mask if mask is None or mask.shape[-1] == 1 else mask[..., seen_keys]
         mask = None if mask is None else mask.mT
         sums = self.start(query, key, support) if state is None else state
         with torch.autocast(query.device.type, enabled=False):

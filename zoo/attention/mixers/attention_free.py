@@ -167,10 +167,10 @@ def _weighted_means(
     means = []
     for start in range(0, len(biases), _ROWS):
         rows = biases[start : start + _ROWS]
-        seen, end = before + start, before + start + len(rows)
-        sums = _sums_of_past(key[:, seen:end], value[:, seen:end], rows[:, seen:end])
-        if seen:
-            sums = sums.plus(_sums_of_all(key[:, :seen], value[:, :seen], rows[:, :seen]))
+        begin, end = before + start, before + start + len(rows)
+        sums = _sums_of_past(key[:, begin:end], value[:, begin:end], rows[:, begin:end])
+        if begin:
+            sums = sums.plus(_sums_of_all(key[:, :begin], value[:, :begin], rows[:, :begin]))
         means.append(sums.mean())
     return torch.cat(means, 1)
 
@@ -184,8 +184,10 @@ class _Sums(NamedTuple):
 
     def plus(self, other: _Sums) -> _Sums:
         top = torch.maximum(self.top, other.top)
-        here, there = (self.top - top).exp(), (other.top - top).exp()
-        return _Sums(top, here * self.total + there * other.total, here * self.mass + there * other.mass)
+        own_scale, other_scale = (self.top - top).exp(), (other.top - top).exp()
+        return _Sums(
+            top, own_scale * self.total + other_scale * other.total, own_scale * self.mass + other_scale * other.mass
+        )
 
     def mean(self) -> Float[Tensor, "b q d"]:
         return self.total / self.mass.clamp(min=torch.finfo(self.mass.dtype).tiny)

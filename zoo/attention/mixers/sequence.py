@@ -99,8 +99,8 @@ def sequences(mixer: Mixer, support: Support | None, x: Float[Tensor, "b n d"], 
     """
     name = type(mixer).__name__
     if support is not None and not isinstance(support, DenseSupport):
-        given = type(support).__name__
-        raise ValueError(f"{name} mixes one sequence with itself: it takes a DenseSupport and no source, not {given}")
+        layout = type(support).__name__
+        raise ValueError(f"{name} mixes one sequence with itself: it takes a DenseSupport and no source, not {layout}")
     is_causal = step if support is None else support.causal
     if mixer.causal and not is_causal:
         raise ValueError(f"{name} was made with causal=True and reads in one direction: its support must be causal too")

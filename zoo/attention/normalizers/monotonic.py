@@ -259,8 +259,8 @@ def _shift_rows(x: Float[Tensor, "b h q k"], by: int, fill: float) -> Float[Tens
     if not by or queries == 1:
         return x
     source = torch.arange(keys, device=x.device) + by * torch.arange(queries, device=x.device).unsqueeze(1)
-    found = x.gather(-1, source.clamp(0, keys - 1).expand(x.shape))
-    return found.masked_fill((source < 0) | (source >= keys), fill)
+    shifted = x.gather(-1, source.clamp(0, keys - 1).expand(x.shape))
+    return shifted.masked_fill((source < 0) | (source >= keys), fill)
 
 
 def _to_double(x: Tensor) -> Tensor:

@@ -106,10 +106,10 @@ def _differentiate_sparsemax(change: Float[Tensor, "... k"], weights: Float[Tens
 
     The Jacobian is symmetric.
     """
-    kept = (weights != 0).to(weights.dtype)
+    in_support = (weights != 0).to(weights.dtype)
     inside = change.masked_fill(weights == 0, 0.0)
-    mean = inside.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp(min=1.0)
-    return inside - kept * mean
+    mean = inside.sum(-1, keepdim=True) / in_support.sum(-1, keepdim=True).clamp(min=1.0)
+    return inside - in_support * mean
 
 
 class _Entmax15(torch.autograd.Function):

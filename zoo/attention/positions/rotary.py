@@ -150,8 +150,8 @@ class YaRN:
 
     def __call__(self, frequencies: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
         turns = self.trained * frequencies / (2.0 * math.pi)
-        kept = ((turns - self.slow) / (self.fast - self.slow)).clamp(0.0, 1.0)
-        return frequencies * (kept + (1.0 - kept) / self.factor)
+        ramp = ((turns - self.slow) / (self.fast - self.slow)).clamp(0.0, 1.0)
+        return frequencies * (ramp + (1.0 - ramp) / self.factor)
 
 
 def _rotate(

@@ -104,29 +104,31 @@ class SparsePairs(Pairs):
         return x.index_select(2, self.query)
 
 
-def pairs_of(found: AttentionMap, counted: Bool[Tensor, "b q"] | None = None) -> list[Pairs]:
+def pairs_of(attention: AttentionMap, counted: Bool[Tensor, "b q"] | None = None) -> list[Pairs]:
     """Converts a map to the pairs of its calls.
 
     The calls of a dense map are joined along the queries; those of lists of pairs stay separate. For weights that were
     drawn, the probabilities are used in their place.
     """
-    steps = (found if found.probabilities is None else replace(found, weights=found.probabilities)).steps()
-    if found.view is not None or not all(each.has_pairs for each in steps):
+    steps = (
+        attention if attention.probabilities is None else replace(attention, weights=attention.probabilities)
+    ).steps()
+    if attention.view is not None or not all(step.has_pairs for step in steps):
         raise ValueError(
-            f"penalties need weights of queries and keys; {found.site} has the axes {', '.join(found.axes)}"
+            f"penalties need weights of queries and keys; {attention.site} has the axes {', '.join(attention.axes)}"
         )
-    lists = [each.layout.pairs() for each in steps]
-    if any(each is None for each in lists):
-        return [_dense(found.site, steps, counted)]
+    lists = [step.layout.pairs() for step in steps]
+    if any(step is None for step in lists):
+        return [_dense(attention.site, steps, counted)]
     return [_list_pairs(one, pairs, counted) for one, pairs in zip(steps, lists, strict=True) if pairs is not None]
 
 
 def _dense(site: str, steps: list[AttentionMap], counted: Tensor | None) -> DensePairs:
-    weights = [upcast(each.dense()) for each in steps]
-    masks = [each.pair_mask().expand(dense.shape) for each, dense in zip(steps, weights, strict=True)]
-    keys = max(each.shape[-1] for each in weights)
+    weights = [upcast(step.dense()) for step in steps]
+    masks = [step.pair_mask().expand(dense.shape) for step, dense in zip(steps, weights, strict=True)]
+    keys = max(dense.shape[-1] for dense in weights)
     every, permitted = (
-        torch.cat([F.pad(x, (0, keys - x.shape[-1]), value=0) for x in each], 2) for each in (weights, masks)
+        torch.cat([F.pad(x, (0, keys - x.shape[-1]), value=0) for x in tensors], 2) for tensors in (weights, masks)
     )
     return DensePairs(site, torch.where(permitted, every, 0.0), permitted, counted)
 

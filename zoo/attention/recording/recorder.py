@@ -91,10 +91,10 @@ class AttentionProbe(nn.Module):
         sinks = [sink for sink in self._sinks if sink.recording.view is None]
         sizes = [size // max(1, heads) * len(sink.heads or range(heads)) for sink in sinks]
         pairs = list(zip(sinks, sizes, strict=True))
-        if any(sink.recording.has_room(each) for sink, each in pairs):
+        if any(sink.recording.has_room(size) for sink, size in pairs):
             return True
-        for sink, each in pairs:
-            sink.recording.affords(sink.site, each)
+        for sink, size in pairs:
+            sink.recording.affords(sink.site, size)
         return False
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -189,8 +189,8 @@ class _Collector:
         beside: Mapping[str, Tensor],
     ) -> None:
         chosen: tuple[int, ...] = ()
-        found = {"weights": weights, **beside}
-        size = sum(x.numel() * x.element_size() for x in found.values())
+        tensors = {"weights": weights, **beside}
+        size = sum(x.numel() * x.element_size() for x in tensors.values())
         if "head" in axes:
             axis = axes.index("head")
             count = weights.shape[axis]
@@ -199,11 +199,11 @@ class _Collector:
         if not self.recording.affords(self.site, size):
             return
         if not self.recording.grad:
-            found = {name: x.detach() for name, x in found.items()}
+            tensors = {name: x.detach() for name, x in tensors.items()}
         if chosen and self.heads is not None:
             index = torch.tensor(chosen, device=weights.device)
-            found = {name: x.index_select(axis, index) for name, x in found.items()}
-        self.calls.append(_Capture(found.pop("weights"), axes, support, chosen, found))
+            tensors = {name: x.index_select(axis, index) for name, x in tensors.items()}
+        self.calls.append(_Capture(tensors.pop("weights"), axes, support, chosen, tensors))
 
     def take_rows(self, weigh: RowWeigher, shape: tuple[int, ...], support: Support | None) -> None:
         view = self.recording.view
@@ -216,8 +216,8 @@ class _Collector:
                 "few: record it without a view"
             )
         batch, heads, queries, keys = shape
-        seen, support = apply_reduction(view, weigh, (batch, heads, queries, keys), support)
-        self.take(seen.weights, support, view.axes, {} if seen.keys is None else {"keys": seen.keys})
+        reduced, support = apply_reduction(view, weigh, (batch, heads, queries, keys), support)
+        self.take(reduced.weights, support, view.axes, {} if reduced.keys is None else {"keys": reduced.keys})
 
     def _select(self, count: int) -> tuple[int, ...]:
         chosen = tuple(range(count)) if self.heads is None else tuple(self.heads)
@@ -231,8 +231,8 @@ class _Collector:
             raise KeyError(self.site)
         first, view = self.calls[0], self.recording.view
         if len(self.calls) == 1:
-            found = (first.weights, first.axes, first.support, first.heads)
-            return AttentionMap(self.site, *found, view=view, implied=self.implied, **first.beside)
+            description = (first.weights, first.axes, first.support, first.heads)
+            return AttentionMap(self.site, *description, view=view, implied=self.implied, **first.beside)
         steps = [call.weights for call in self.calls]
         beside = {name: [call.beside[name] for call in self.calls] for name in first.beside}
         supports = [call.support for call in self.calls if call.support is not None]
@@ -245,7 +245,7 @@ class _Collector:
             lengths=dict(zip(first.axes, zip(*(step.shape for step in steps), strict=True), strict=True)),
             view=view,
             implied=self.implied,
-            **{name: _stack(each, filled=-1 if name == "keys" else 0) for name, each in beside.items()},
+            **{name: _stack(tensors, filled=-1 if name == "keys" else 0) for name, tensors in beside.items()},
         )
 
 
@@ -307,12 +307,12 @@ def record(
 
 def sites(model: nn.Module) -> dict[str, AttentionProbe]:
     """Returns every attention site of a model by its qualified name, without the prefixes of wrappers."""
-    found = {}
+    by_name = {}
     for name, module in model.named_modules():
         if isinstance(module, AttentionProbe):
             parts = [part for part in name.split(".")[:-1] if part not in ("_orig_mod", "module")]
-            found[".".join(parts)] = module
-    return found
+            by_name[".".join(parts)] = module
+    return by_name
 
 
 def _select(probes: dict[str, AttentionProbe], layers: Sequence[int | str] | None) -> dict[str, AttentionProbe]:

@@ -160,10 +160,10 @@ def _concatenate(parts: Iterable[tuple[int, tuple[Tensor, ...]]], queries: int) 
     They are copied into tensors of full size at once: small results that are kept between freed blocks would fragment
     the heap, by 3 GB for the top keys of 32,768 queries.
     """
-    found: list[Tensor] = []
+    whole: list[Tensor] = []
     for start, part in parts:
-        if not found:
-            found = [x.new_empty(*x.shape[:2], queries, *x.shape[3:]) for x in part]
-        for whole, x in zip(found, part, strict=True):
-            whole[:, :, start : start + x.shape[2]] = x
-    return Reduced(*found)
+        if not whole:
+            whole = [x.new_empty(*x.shape[:2], queries, *x.shape[3:]) for x in part]
+        for target, x in zip(whole, part, strict=True):
+            target[:, :, start : start + x.shape[2]] = x
+    return Reduced(*whole)

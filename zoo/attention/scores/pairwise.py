@@ -173,7 +173,7 @@ class General(Dot):
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> PreparedKeys:
         # W k_j; then s_ij = q_i · (W k_j), computed by Dot.forward
-        return PreparedKeys(_apply_to_finite(lambda each: _map_heads(each, self.weight), key))
+        return PreparedKeys(_apply_to_finite(lambda finite_key: _map_heads(finite_key, self.weight), key))
 
 
 @validate_ranges
@@ -199,7 +199,7 @@ class Concat(Score):
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> PreparedKeys:
         _, of_key = self.weight.chunk(2, -1)
-        return PreparedKeys(_apply_to_finite(lambda each: _map_heads(each, of_key), key))
+        return PreparedKeys(_apply_to_finite(lambda finite_key: _map_heads(finite_key, of_key), key))
 
     def forward(
         self,
@@ -412,5 +412,5 @@ def _apply_to_finite(function: Callable[[Tensor], Tensor], key: Float[Tensor, "x
     multiplied with NaN.
     """
     numbers = key.isfinite().all(-1, keepdim=True)
-    made = function(key.masked_fill(~numbers, 0.0))
-    return made.masked_fill(~numbers.repeat_interleave(made.shape[1] // key.shape[1], 1), math.nan)
+    result = function(key.masked_fill(~numbers, 0.0))
+    return result.masked_fill(~numbers.repeat_interleave(result.shape[1] // key.shape[1], 1), math.nan)

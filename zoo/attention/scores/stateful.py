@@ -72,8 +72,8 @@ class LocationAware(Score):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for each in (self.filters, self.from_filters, self.vector):
-            glorot_(each)
+        for parameter in (self.filters, self.from_filters, self.vector):
+            glorot_(parameter)
         nn.init.zeros_(self.bias)
 
     def forward(
@@ -84,12 +84,12 @@ class LocationAware(Score):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
         before = _require_state(self, query, key, state)
-        seen = self._convolve(before.weights, before.of_score)
-        shape = seen.shape[:3]
+        location = self._convolve(before.weights, before.of_score)
+        shape = location.shape[:3]
         # k + [f; 1] [U; q + b]: each sum over all pairs of its own would cost as much as the product
-        around = torch.cat([seen, seen.new_ones(*shape, 1, seen.shape[4])], 3)
-        asked = (query + support.broadcast_heads(self.bias)).to(seen.dtype).unsqueeze(3)
-        weight = torch.cat([self.from_filters[:, None].expand(*shape, -1, -1), asked], 3)
+        around = torch.cat([location, location.new_ones(*shape, 1, location.shape[4])], 3)
+        query_part = (query + support.broadcast_heads(self.bias)).to(location.dtype).unsqueeze(3)
+        weight = torch.cat([self.from_filters[:, None].expand(*shape, -1, -1), query_part], 3)
         keys = support.gather_keys(key).expand(*shape, -1, -1)
         hidden = torch.baddbmm(keys.flatten(0, 2), around.flatten(0, 2).mT, weight.flatten(0, 2))
         scores = support.dot_parameter(tanh_(hidden.view(keys.shape)), self.vector)
@@ -139,8 +139,8 @@ class LocationAware(Score):
         rows = previous.to(self.filters.dtype).transpose(1, 2).flatten(0, 1)
         if not rows.numel():  # torch refuses to convolve empty tensors
             return rows.new_zeros(*previous.shape[:3], filters, keys)
-        seen = F.conv1d(rows, self.filters.flatten(0, 1).unsqueeze(1), padding=size // 2, groups=heads)
-        return seen.view(batch, queries, heads, filters, keys).transpose(1, 2)
+        features = F.conv1d(rows, self.filters.flatten(0, 1).unsqueeze(1), padding=size // 2, groups=heads)
+        return features.view(batch, queries, heads, filters, keys).transpose(1, 2)
 
 
 @validate_ranges
@@ -170,8 +170,8 @@ class CoverageAware(Score):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for each in self.parameters():
-            glorot_(each)
+        for parameter in self.parameters():
+            glorot_(parameter)
 
     def forward(
         self,
@@ -254,7 +254,7 @@ class ScorePair(Score):
             return key
         parts = zip((self.monotonic, self.chunk), torch.split(key, self.widths, -1), strict=True)
         keys = [score.unwrap(score.prepare(part)) for score, part in parts]
-        if [each.shape[-1] for each in keys] != self.widths:
+        if [part.shape[-1] for part in keys] != self.widths:
             raise ValueError("ScorePair needs scores that do not change the width of keys")
         return PreparedKeys(torch.cat(keys, -1))
 

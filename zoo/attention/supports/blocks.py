@@ -102,15 +102,15 @@ class BlockStructure:
 
     def join(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
         """Joins (b,h,c,r,s,*d) of each part to (b,h,e,*d), the inverse of `split`."""
-        flat = [each.flatten(2, 4) for each in parts]
+        flat = [part.flatten(2, 4) for part in parts]
         return flat[0] if len(flat) == 1 else torch.cat(flat, 2)
 
     def to_queries(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
         """Joins (b,h,c,r,*d) of each part to (b,h,q,*d)."""
-        found = [part.cut.to_queries(rows, self.queries) for part, rows in zip(self.parts, parts, strict=True)]
+        vectors = [part.cut.to_queries(rows, self.queries) for part, rows in zip(self.parts, parts, strict=True)]
         if self.first is None:
-            return found[0]
-        return torch.cat([found[0], found[1][:, :, self.first.cut.size :]], 2)
+            return vectors[0]
+        return torch.cat([vectors[0], vectors[1][:, :, self.first.cut.size :]], 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +136,11 @@ class BlockSupport(Support):
     @classmethod
     def from_structure(cls, layout: BlockStructure, support: DenseSupport) -> BlockSupport:
         """Makes the support of the pairs of a layout that a mask permits; the layout already includes causality."""
-        given = support.permitted
-        if given is None and layout.queries == layout.keys and not layout.start:
+        permitted = support.permitted
+        if permitted is None and layout.queries == layout.keys and not layout.start:
             return cls(layout, tuple(part.permitted for part in layout.parts))
-        masks = tuple(_intersect(part, given, layout) for part in layout.parts)
-        return cls(layout, masks, _queries_seen(layout, masks), given, is_whole=False)
+        masks = tuple(_intersect(part, permitted, layout) for part in layout.parts)
+        return cls(layout, masks, _queries_seen(layout, masks), permitted, is_whole=False)
 
     @property
     def permitted(self) -> Bool[Tensor, "*#bh e"]:
@@ -164,18 +164,18 @@ class BlockSupport(Support):
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "#b #h k d"]) -> Float[Tensor, "b h e"]:
         query, key = upcast(query), key.to(accumulation_dtype(query))  # as DenseSupport does
         with torch.autocast(query.device.type, enabled=False):
-            found = [_products(part.cut.block_queries(query), part.cut.block_keys(key)) for part in self.layout.parts]
-        return self.layout.join(found)
+            scores = [_products(part.cut.block_queries(query), part.cut.block_keys(key)) for part in self.layout.parts]
+        return self.layout.join(scores)
 
     def gather_queries(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h e *d"]:
-        found = [(part.cut.block_queries(x).unsqueeze(4), part.cut.slots) for part in self.layout.parts]
+        parts = [(part.cut.block_queries(x).unsqueeze(4), part.cut.slots) for part in self.layout.parts]
         tail = [-1] * (x.dim() - 3)
-        return self.layout.join(each.expand(-1, -1, -1, -1, slots, *tail) for each, slots in found)
+        return self.layout.join(queries.expand(-1, -1, -1, -1, slots, *tail) for queries, slots in parts)
 
     def gather_keys(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h e *d"]:
-        found = [(part.cut.block_keys(x).unsqueeze(3), part.cut.size) for part in self.layout.parts]
+        parts = [(part.cut.block_keys(x).unsqueeze(3), part.cut.size) for part in self.layout.parts]
         tail = [-1] * (x.dim() - 3)
-        return self.layout.join(each.expand(-1, -1, -1, size, -1, *tail) for each, size in found)
+        return self.layout.join(keys.expand(-1, -1, -1, size, -1, *tail) for keys, size in parts)
 
     def dot_parameter(
         self, hidden: Float[Tensor, "b h e d"], parameter: Float[Tensor, "h d"]
@@ -184,19 +184,19 @@ class BlockSupport(Support):
 
     def apply_per_query(self, function: RowFunction, scores: Float[Tensor, "b h e"]) -> Float[Tensor, "b h e"]:
         rows = zip(self.layout.split(scores), self.masks, strict=True)
-        return self.layout.join(function(each, mask) for each, mask in rows)
+        return self.layout.join(function(row, mask) for row, mask in rows)
 
     def combine(self, weights: Float[Tensor, "b h e"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
         rows = zip(self.layout.parts, self.layout.split(weights.to(value.dtype)), strict=True)
-        return self.layout.to_queries(each @ part.cut.block_keys(value) for part, each in rows)
+        return self.layout.to_queries(weights @ part.cut.block_keys(value) for part, weights in rows)
 
     def zero_masked(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
-        seen = self._keys_seen()
-        if seen is None:
+        is_seen = self._keys_seen()
+        if is_seen is None:
             return x
-        if seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
-            seen = seen.reshape(len(seen), x.shape[1], seen.shape[1] // x.shape[1], seen.shape[2]).any(2)
-        return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
+        if is_seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
+            is_seen = is_seen.reshape(len(is_seen), x.shape[1], is_seen.shape[1] // x.shape[1], is_seen.shape[2]).any(2)
+        return torch.where(is_seen.unsqueeze(-1), x, x.new_zeros(()))
 
     def zero_blind_queries(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "*keys dk"]
@@ -211,18 +211,20 @@ class BlockSupport(Support):
         start = self.layout.start
         at = [(part, part.keys.unsqueeze(1) - part.queries.unsqueeze(2) - start) for part in self.layout.parts]
         # Slots without a pair get offset 0, because the positions of gaps would widen the range of offsets.
-        near = [each if part.permitted is None else each.masked_fill(~part.permitted, 0) for part, each in at]
-        return torch.cat([each.flatten() for each in near])[None, None]
+        near = [
+            distances if part.permitted is None else distances.masked_fill(~part.permitted, 0) for part, distances in at
+        ]
+        return torch.cat([distances.flatten() for distances in near])[None, None]
 
     def gather_rows(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h e"]) -> Float[Tensor, "b h e"]:
         rows = zip(self.layout.parts, self.layout.split(index), strict=True)
-        return self.layout.join(_gather_columns(part.cut.block_queries(x), each) for part, each in rows)
+        return self.layout.join(_gather_columns(part.cut.block_queries(x), columns) for part, columns in rows)
 
     def scatter_add(
         self, pairs: Float[Tensor, "b h e"], index: Int[Tensor, "#b #h e"], bins: int
     ) -> Float[Tensor, "b h q m"]:
         rows = zip(self.layout.split(pairs), self.layout.split(index), strict=True)
-        return self.layout.to_queries(_scatter_columns(each, at, bins) for each, at in rows)
+        return self.layout.to_queries(_scatter_columns(values, at, bins) for values, at in rows)
 
     def sizes(self, pairs: Shaped[Tensor, "b h e"]) -> tuple[int, int]:
         return self.layout.queries, self.layout.keys
@@ -231,7 +233,7 @@ class BlockSupport(Support):
         return self.permitted
 
     def sum_per_query(self, pairs: Float[Tensor, "b h e"]) -> Float[Tensor, "b h q"]:
-        return self.layout.to_queries(each.sum(-1) for each in self.layout.split(pairs))
+        return self.layout.to_queries(values.sum(-1) for values in self.layout.split(pairs))
 
     def to_dense(self, pairs: Float[Tensor, "b h e"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
         at_query, at_key = self.pairs().clamp(min=0)
@@ -254,9 +256,9 @@ class BlockSupport(Support):
     def _map_masks(self, change: Callable[[Tensor], Tensor]) -> BlockSupport:
         """Returns the support of some examples or heads; a mask (c,r,s) is shared by all."""
         masks = (mask if mask is None or mask.dim() == 3 else change(mask) for mask in self.masks)
-        seen = None if self.seen_queries is None else change(self.seen_queries)
-        given = None if self.given is None else change(self.given)
-        return replace(self, masks=tuple(masks), seen_queries=seen, given=given)
+        seen_queries = None if self.seen_queries is None else change(self.seen_queries)
+        given_mask = None if self.given is None else change(self.given)
+        return replace(self, masks=tuple(masks), seen_queries=seen_queries, given=given_mask)
 
     def _keys_seen(self) -> Bool[Tensor, "#b #h k"] | None:
         """Returns a mask of the keys that have a pair; None if there is no mask, when all of them do."""
@@ -265,52 +267,52 @@ class BlockSupport(Support):
         return cache_on(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
 
 
-def _intersect(part: BlockSet, given: Tensor | None, layout: BlockStructure) -> Bool[Tensor, "*#bh c r s"] | None:
+def _intersect(part: BlockSet, permitted: Tensor | None, layout: BlockStructure) -> Bool[Tensor, "*#bh c r s"] | None:
     """Returns the pairs of the layout that both the layout and a mask (b,h,q,k) permit."""
-    if given is None:
+    if permitted is None:
         return part.permitted
-    if given.shape[2] == 1:
-        found = part.cut.block_keys(given[:, :, 0].expand(-1, -1, layout.keys)).unsqueeze(3)
+    if permitted.shape[2] == 1:
+        mask = part.cut.block_keys(permitted[:, :, 0].expand(-1, -1, layout.keys)).unsqueeze(3)
     else:
         at_query, at_key = part.queries.clamp(min=0).unsqueeze(2), part.keys.clamp(min=0).unsqueeze(1)
         if not layout.queries or not layout.keys:  # no entry of the mask could be read for the gaps of the layout
-            given = given.new_zeros(*given.shape[:2], 1, 1)
+            permitted = permitted.new_zeros(*permitted.shape[:2], 1, 1)
         else:
-            given = given.expand(-1, -1, layout.queries, layout.keys)
-        found = given[:, :, at_query, at_key]
+            permitted = permitted.expand(-1, -1, layout.queries, layout.keys)
+        mask = permitted[:, :, at_query, at_key]
     if part.lengths is not None:
         shortest, longest = part.lengths
-        own = own_lengths(given, layout.keys)[:, None, None]
-        found = found & ((shortest <= own) & (own <= longest))[:, None, :, None]
-    return found.expand(-1, -1, -1, part.cut.size, -1) if part.permitted is None else found & part.permitted
+        own = own_lengths(permitted, layout.keys)[:, None, None]
+        mask = mask & ((shortest <= own) & (own <= longest))[:, None, :, None]
+    return mask.expand(-1, -1, -1, part.cut.size, -1) if part.permitted is None else mask & part.permitted
 
 
 def own_lengths(permitted: Bool[Tensor, "#b #h #q #k"], keys: int) -> Int[Tensor, "#b"]:
     """Returns the length of each sequence of a batch, up to the last key that its mask permits to any query."""
-    seen = permitted.any(1).any(1).expand(-1, keys)
-    places = torch.arange(1, keys + 1, device=seen.device)
-    return torch.where(seen, places, 0).amax(-1) if keys else places.new_zeros(len(seen))
+    is_seen = permitted.any(1).any(1).expand(-1, keys)
+    places = torch.arange(1, keys + 1, device=is_seen.device)
+    return torch.where(is_seen, places, 0).amax(-1) if keys else places.new_zeros(len(is_seen))
 
 
 def _queries_seen(layout: BlockStructure, masks: Iterable[Tensor | None]) -> Bool[Tensor, "#b #h q"] | None:
     rows = [_whole(part, mask).any(-1) for part, mask in zip(layout.parts, masks, strict=True)]
-    return layout.to_queries(each if each.dim() == 4 else each[None, None] for each in rows)
+    return layout.to_queries(row if row.dim() == 4 else row[None, None] for row in rows)
 
 
 def _keys_seen(
-    layout: BlockStructure, masks: Iterable[Tensor | None], given: Tensor | None
+    layout: BlockStructure, masks: Iterable[Tensor | None], permitted: Tensor | None
 ) -> Bool[Tensor, "#b #h k"] | None:
-    if given is not None and given.shape[2] == 1 and layout.queries == layout.keys and not layout.start:
-        return given[:, :, 0].expand(-1, -1, layout.keys)  # every position may attend to itself
-    seen = None
+    if permitted is not None and permitted.shape[2] == 1 and layout.queries == layout.keys and not layout.start:
+        return permitted[:, :, 0].expand(-1, -1, layout.keys)  # every position may attend to itself
+    is_seen = None
     for part, mask in zip(layout.parts, masks, strict=True):
         by_block = _whole(part, mask).any(-2)
         by_block = by_block if by_block.dim() == 4 else by_block[None, None]
         counts = torch.zeros(*by_block.shape[:2], layout.keys + 1, dtype=torch.int32, device=by_block.device)
         at = torch.where(part.keys < 0, layout.keys, part.keys).flatten()
-        found = counts.index_add(2, at, by_block.flatten(2).int())[..., :-1] > 0
-        seen = found if seen is None else seen | found
-    return seen
+        seen_by_part = counts.index_add(2, at, by_block.flatten(2).int())[..., :-1] > 0
+        is_seen = seen_by_part if is_seen is None else is_seen | seen_by_part
+    return is_seen
 
 
 def _whole(part: BlockSet, mask: Tensor | None) -> Bool[Tensor, "*#bh c r s"]:

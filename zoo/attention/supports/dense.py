@@ -56,10 +56,10 @@ class DenseSupport(Support):
         if self.permitted is None:
             return
         sizes = (*query.shape[:3], key.shape[2])
-        for axis, size, given in zip("bhqk", sizes, self.permitted.shape, strict=True):
-            if given not in (1, size):
+        for axis, size, mask_size in zip("bhqk", sizes, self.permitted.shape, strict=True):
+            if mask_size not in (1, size):
                 raise ValueError(
-                    f"the mask has {axis}={given} where queries and keys have {axis}={size}; it must be that or 1"
+                    f"the mask has {axis}={mask_size} where queries and keys have {axis}={size}; it must be that or 1"
                 )
 
     def mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q #k"] | None:
@@ -224,10 +224,10 @@ class DenseSupport(Support):
         # With one row for all queries, the last query sees every key of the row, causal or not.
         mask = self.permitted if queries == 1 else self.mask(queries, x.shape[2], x.device)
         assert mask is not None
-        seen = mask.any(-2)
-        if seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
+        is_seen = mask.any(-2)
+        if is_seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
             groups = x.shape[1]
-            seen = seen.view(len(seen), groups, seen.shape[1] // groups, *seen.shape[2:]).any(2)
-        if not is_eager_cpu(seen):
-            return ~seen.unsqueeze(-1)
-        return None if seen.all() else (~seen).expand(x.shape[:3]).nonzero(as_tuple=True)
+            is_seen = is_seen.view(len(is_seen), groups, is_seen.shape[1] // groups, *is_seen.shape[2:]).any(2)
+        if not is_eager_cpu(is_seen):
+            return ~is_seen.unsqueeze(-1)
+        return None if is_seen.all() else (~is_seen).expand(x.shape[:3]).nonzero(as_tuple=True)

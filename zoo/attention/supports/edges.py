@@ -47,10 +47,10 @@ class EdgeSupport(Support):
         if self_loops:
             if num_keys not in (None, num_queries):
                 raise ValueError("self-loops need the same nodes on both sides")
-            kept = source != target
+            is_proper = source != target
             nodes = torch.arange(num_queries, device=edges.device)
-            source, target = torch.cat([source[kept], nodes]), torch.cat([target[kept], nodes])
-            order = torch.cat([order[kept], order.new_full((num_queries,), -1)])
+            source, target = torch.cat([source[is_proper], nodes]), torch.cat([target[is_proper], nodes])
+            order = torch.cat([order[is_proper], order.new_full((num_queries,), -1)])
         shape = num_queries, num_queries if num_keys is None else num_keys
         pattern, moved = SparsePattern.from_entries(target, source, shape)
         is_one_graph = num_keys in (None, num_queries)
@@ -133,11 +133,11 @@ class EdgeSupport(Support):
         rows = cache_on(self._known, "rows", (scores.device,), lambda: _Rows.from_pattern(self.pattern))
         padded = scores.new_zeros(rows.slots, scores.shape[1]).index_copy(0, rows.places, scores)
         pieces = torch.split_with_sizes(padded, [mask.numel() for mask in rows.permitted])
-        found = [
+        results = [
             function(piece.view(*mask.shape, -1).permute(2, 0, 1), mask.unsqueeze(0)).permute(1, 2, 0).flatten(0, 1)
             for piece, mask in zip(pieces, rows.permitted, strict=True)
         ]
-        return torch.cat(found).index_select(0, rows.places) if found else function(scores.t(), None).t()
+        return torch.cat(results).index_select(0, rows.places) if results else function(scores.t(), None).t()
 
     def combine(self, weights: Float[Tensor, "e h"], value: Float[Tensor, "k h v"]) -> Float[Tensor, "q h v"]:
         return sparse.product(weights, value, self.pattern)
@@ -194,9 +194,9 @@ class EdgeSupport(Support):
         copy = torch.arange(times, device=self.order.device).repeat(len(self.order))
         source, target, order = (x.long().repeat_interleave(times) for x in (self.source, self.target, self.order))
         queries, keys = self.pattern.shape
-        found = EdgeSupport.from_edges(torch.stack([source, target * times + copy]), queries * times, keys)
+        repeated = EdgeSupport.from_edges(torch.stack([source, target * times + copy]), queries * times, keys)
         order = torch.where(order < 0, order, order * times + copy)
-        return EdgeSupport(found.pattern, order[found.order])
+        return EdgeSupport(repeated.pattern, order[repeated.order])
 
     def _zero_unread(self, x: Float[Tensor, "n h d"], name: str, starts: Int[Tensor, " m"]) -> Float[Tensor, "n h d"]:
         has_edges = cache_on(self._known, name, (starts.device,), lambda: none_if_all(starts.diff() > 0))

@@ -59,10 +59,10 @@ class LocalSupport(Support):
         if support.causal:
             inside = inside & (key_at <= torch.arange(start, start + queries, device=center.device).unsqueeze(-1))
         if support.permitted is not None and keys:
-            given = support.permitted
-            batch, heads = (g if n == 1 else n for g, n in zip(given.shape[:2], key_at.shape[:2], strict=True))
+            permitted = support.permitted
+            batch, heads = (g if n == 1 else n for g, n in zip(permitted.shape[:2], key_at.shape[:2], strict=True))
             at = key_at.expand(batch, heads, -1, -1)
-            inside = inside & given.expand(batch, heads, queries, keys).gather(-1, at)
+            inside = inside & permitted.expand(batch, heads, queries, keys).gather(-1, at)
         return cls(center, radius, key_at, inside, keys, support.later)
 
     def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Float[Tensor, "b h q s"]:
@@ -91,8 +91,8 @@ class LocalSupport(Support):
     def map_keys(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
         """Applies the function to the gathered keys, once for each query, because all other keys may be NaN."""
         near = self.gather_keys(key)
-        made = function(near.flatten(2, 3))
-        return made.view(*near.shape[:4], *made.shape[3:])
+        mapped = function(near.flatten(2, 3))
+        return mapped.view(*near.shape[:4], *mapped.shape[3:])
 
     def dot_parameter(
         self, hidden: Float[Tensor, "b h q s d"], parameter: Float[Tensor, "h d"]
@@ -237,5 +237,5 @@ class LocalP(Restriction):
 def _length(key: Tensor, support: DenseSupport) -> Tensor | int:
     if support.permitted is None:
         return key.shape[2]
-    seen = support.permitted.any(-2)
-    return seen.expand(-1, -1, key.shape[2]).sum(-1, keepdim=True)
+    is_seen = support.permitted.any(-2)
+    return is_seen.expand(-1, -1, key.shape[2]).sum(-1, keepdim=True)

@@ -74,8 +74,8 @@ class Partition:
             linked = self._blocks(vectors, every).index_select(2, self.links.flatten())
             slots = self.links.shape[1] * self.size
             pieces.append(linked.reshape(*x.shape[:2], self.count, slots, vectors.shape[-1]))
-        found = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 3)
-        return found.reshape(*found.shape[:4], *x.shape[3:])
+        blocks = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 3)
+        return blocks.reshape(*blocks.shape[:4], *x.shape[3:])
 
     def part(self, blocks: slice) -> Partition:
         """Returns a cut with only some of the blocks, for the whole sequence."""
@@ -109,8 +109,8 @@ class Partition:
             return rows.flatten(2, 3)[:, :, :queries]
         vectors = rows.reshape(*rows.shape[:2], self.count * self.size, math.prod(rows.shape[4:]))
         vectors = vectors[:, :, : len(self.order.slots)]
-        found = _Reordered.apply(vectors, self.order.places, self.order.slots)
-        return found.reshape(*rows.shape[:2], queries, *rows.shape[4:])  # type: ignore[no-any-return]
+        reordered = _Reordered.apply(vectors, self.order.places, self.order.slots)
+        return reordered.reshape(*rows.shape[:2], queries, *rows.shape[4:])  # type: ignore[no-any-return]
 
     def _permute(self, vectors: Shaped[Tensor, "b h n w"]) -> Tensor:
         if self.order is None:

@@ -216,8 +216,8 @@ def _make_sliding(
     columns = min(global_tokens, keys)
 
     def near(i: Tensor, j: Tensor) -> Tensor:
-        found = ((i - j).abs() <= radius * dilation) & ((i - j) % dilation == 0)
-        return found & (i >= start + leading) & (j >= columns)
+        mask = ((i - j).abs() <= radius * dilation) & ((i - j) % dilation == 0)
+        return mask & (i >= start + leading) & (j >= columns)
 
     order, reach = None, radius * dilation
     if dilation > 1 and queries == keys and not start:
@@ -308,10 +308,10 @@ def _rule(near: Rule, cut: Partition, first: int, causal: bool) -> Rule:
     columns = cut.columns
 
     def rule(i: Tensor, j: Tensor) -> Tensor:
-        found = near(i, j)
+        mask = near(i, j)
         if columns:
-            found[..., :columns] = i >= first
-        return found & (j <= i) if causal else found
+            mask[..., :columns] = i >= first
+        return mask & (j <= i) if causal else mask
 
     return rule
 
@@ -327,10 +327,10 @@ def _first(leading: int, queries: int, keys: int, start: int, causal: bool, devi
 
 def _order_by_residue(length: int, dilation: int, device: torch.device) -> Permutation:
     """Orders positions by their remainder modulo the dilation."""
-    each = ceil(length / dilation)
-    slots = torch.arange(each, device=device) * dilation + torch.arange(dilation, device=device).unsqueeze(1)
+    size = ceil(length / dilation)
+    slots = torch.arange(size, device=device) * dilation + torch.arange(dilation, device=device).unsqueeze(1)
     places = torch.arange(length, device=device)
-    return Permutation(slots.masked_fill(slots >= length, -1).flatten(), places % dilation * each + places // dilation)
+    return Permutation(slots.masked_fill(slots >= length, -1).flatten(), places % dilation * size + places // dilation)
 
 
 def _order_by_window(height: int, width: int, window: int, down: int, right: int, device: torch.device) -> Permutation:

@@ -65,7 +65,7 @@ class _Causal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float) -> Tensor:
         query = query * scale
-        transposed, context, kept = key.transpose(1, 2), torch.empty_like(value), []
+        transposed, context, saved = key.transpose(1, 2), torch.empty_like(value), []
         is_needed = any(ctx.needs_input_grad)
         for rows, keys in _blocks(query.shape[1]):
             scores = torch.bmm(query[:, rows], transposed[:, :, keys])
@@ -75,19 +75,19 @@ class _Causal(torch.autograd.Function):
             mask = drop_mask(weights, dropout) if dropout else None
             context[:, rows] = torch.bmm(weights if mask is None else weights * mask, value[:, keys])
             if is_needed:
-                kept.append((weights, mask))
-        ctx.save_for_backward(query, key, value, *(each for pair in kept for each in pair))
+                saved.append((weights, mask))
+        ctx.save_for_backward(query, key, value, *(tensor for pair in saved for tensor in pair))
         ctx.scale = scale
         return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, *kept = ctx.saved_tensors
+        query, key, value, *saved = ctx.saved_tensors
         transposed = value.transpose(1, 2)
         of_query = torch.empty_like(query)
         of_key, of_value = (torch.zeros_like(x, dtype=accumulation_dtype(x)) for x in (key, value))  # sums over blocks
-        for (rows, keys), weights, mask in zip(_blocks(query.shape[1]), kept[::2], kept[1::2], strict=True):
+        for (rows, keys), weights, mask in zip(_blocks(query.shape[1]), saved[::2], saved[1::2], strict=True):
             of_rows = gradient[:, rows]
             of_weights = torch.bmm(of_rows, transposed[:, :, keys])
             dropped = weights
