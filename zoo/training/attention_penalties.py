@@ -92,13 +92,7 @@ def _sum_penalties(module: Task, batch: Any, maps: Recording, factors: Mapping[s
             raise ConfigError(f"penalty.{name}: {_explain_missing(name)}")
         sums = torch.stack([amount.total for amount in amounts])
         value = distributed.mean_loss(sums.sum(), sum(amount.count for amount in amounts))
-        log_options: dict[str, Any] = {
-            "on_step": True,
-            "on_epoch": False,
-            "batch_size": 1,
-            "sync_dist": distributed.world_size() > 1,
-        }
-        module.log(f"train/penalty_{name}", value.detach(), **log_options)
+        module.log_training({f"train/penalty_{name}": value.detach()}, 1)
         total = total + factor * value
     return total
 

@@ -196,15 +196,15 @@ def _things(draw: random.Random, count: int, side: int, kinds: Kinds, align: int
         found: list[Thing] = []
         for colour, shape in draw.sample(list(product(kinds.colours, kinds.shapes)), count):
             size: Size = draw.choice(kinds.sizes)
-            placed = _placed(draw, found, SIZES[size], side, align)
-            if placed is None:
+            box = _find_place(draw, found, SIZES[size], side, align)
+            if box is None:
                 break
-            found.append(Thing(colour, shape, size, placed))
+            found.append(Thing(colour, shape, size, box))
         if len(found) == count:
             return tuple(sorted(found, key=lambda thing: thing.box.centre[1]))
 
 
-def _placed(draw: random.Random, others: Sequence[Thing], extent: int, side: int, align: int) -> Box | None:
+def _find_place(draw: random.Random, others: Sequence[Thing], extent: int, side: int, align: int) -> Box | None:
     for _ in range(_ATTEMPTS):
         top, left = (1 + align * draw.randint(0, (side - extent - 2) // align) for _ in range(2))
         box = Box(top, left, top + extent, left + extent)

@@ -52,8 +52,9 @@ class PruningCallback(pl.Callback):
             from optuna.trial import Trial
 
             study = open_study(self._settings["journal"], self._settings["pruner"], self._settings["direction"])
-            self._trial = Trial(study, study.trials[self._settings["trial"]]._trial_id)
-        if trainer.current_epoch not in self._trial.study.trials[self._settings["trial"]].intermediate_values:
+            self._trial = Trial(study, study.get_trials(deepcopy=False)[self._settings["trial"]]._trial_id)
+        trials = self._trial.study.get_trials(deepcopy=False)
+        if trainer.current_epoch not in trials[self._settings["trial"]].intermediate_values:
             self._trial.report(value, trainer.current_epoch)  # a resumed run repeats some
         return bool(self._trial.should_prune())
 
