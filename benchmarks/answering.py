@@ -31,7 +31,7 @@ from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.answering import BiDAF
 from zoo.tasks.answering.batch import Asked, Questions
-from zoo.tasks.generation.source import Source
+from zoo.tasks.seq2seq.source import Source
 from zoo.training.environment import find_commit
 
 OURS, PAIRS = "ours", "a tensor of pairs"

@@ -40,16 +40,15 @@ from zoo.attention import Additive, AttentionFactory, HardReinforce, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
-from zoo.tasks.batches import Batching
+from zoo.nn import BackboneEncoder, Bahdanau
+from zoo.nn.images.encoder import PictureEncoder
+from zoo.nn.images.image_input import Seen
+from zoo.tasks.batching import Batching
 from zoo.tasks.captioning import CaptionData, ShowAttendTell
-from zoo.tasks.captioning.data.caption_data import CaptionSource
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.generation import Bahdanau
-from zoo.tasks.generation.language import BEGIN, END, PAD
-from zoo.tasks.generation.targets import Targets
-from zoo.tasks.pictures import BackboneEncoder
-from zoo.tasks.pictures.encoder import PictureEncoder
-from zoo.tasks.pictures.seen import Seen
+from zoo.tasks.captioning.datamodule import CaptionSource
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.tasks.vision import EfficientNetLite
 from zoo.training.environment import find_commit
 

@@ -30,10 +30,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import GAT, AttentionFactory, EdgeSupport, Softmax, record
-from zoo.tasks.graph.citations import read_planetoid
-from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
-from zoo.tasks.graph.net import GraphAttentionNet
+from zoo.tasks.graph.models import GraphAttentionNet
+from zoo.tasks.graph.planetoid import read_planetoid
+from zoo.tasks.graph.sparse_features import SparseFeatures
 from zoo.training.environment import find_commit
 
 CLASSES, TRAINED = 7, 140

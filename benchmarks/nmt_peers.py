@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.tasks.generation.language import BEGIN, END, PAD, UNKNOWN
-from zoo.tasks.generation.source import Source
-from zoo.tasks.generation.targets import Targets
+from zoo.tasks.seq2seq.source import Source
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD, UNKNOWN
 from zoo.tasks.translation import RecurrentTranslator, TransformerTranslator
 
 EPSILON = 1e-6

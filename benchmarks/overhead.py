@@ -34,7 +34,7 @@ from zoo.attention import AttentionMap
 from zoo.config import compose
 from zoo.data.loader import Loader
 from zoo.optim import OptimizerConfig
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 from zoo.training.environment import find_commit
 from zoo.training.run_config import RunConfig
 from zoo.training.trainer import make_run_trainer

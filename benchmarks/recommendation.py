@@ -41,12 +41,12 @@ from recommendation_scale import LOSSES, drawn, sasrec, step
 from torch import Tensor
 
 from zoo.cpu_memory import disable_malloc_trim
-from zoo.tasks.batches import Batching
+from zoo.tasks.batching import Batching
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
-from zoo.tasks.recommendation.data.sources import published
+from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
+from zoo.tasks.recommendation.datasets import published
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
-from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.models.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.training.environment import find_commit

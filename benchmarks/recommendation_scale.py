@@ -23,13 +23,13 @@ import torch
 
 from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
-from zoo.tasks.batches import Batching
+from zoo.tasks.batching import Batching
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
-from zoo.tasks.recommendation.data.log import Log
-from zoo.tasks.recommendation.data.sources import interactions
+from zoo.tasks.recommendation.data.interaction_log import Log
+from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
+from zoo.tasks.recommendation.datasets import interactions
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss, SampledSoftmax
-from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.models.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 
 _CHUNK = 1_000_000

@@ -47,9 +47,9 @@ from torch.nn import functional as F
 from zoo.attention import AttentionFactory, LocationAware, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
-from zoo.tasks.generation import InputFeeding
-from zoo.tasks.generation.language import BEGIN, END, PAD
-from zoo.tasks.generation.targets import Targets
+from zoo.nn import InputFeeding
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener
 from zoo.tasks.speech.batch import Frames
 from zoo.training.environment import find_commit

@@ -16,7 +16,7 @@ import torch
 from trained import data_of, parsed
 
 from zoo.io.atomic import write_text
-from zoo.tasks.speech.streaming import Streaming, Token
+from zoo.tasks.speech.streaming_decoder import Streaming, Token
 from zoo.training.environment import find_commit
 
 

@@ -48,10 +48,10 @@ from torch.nn import functional as F
 from zoo.attention import Additive, AttentionFactory, General, ScaledDot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
-from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
-from zoo.tasks.generation.language import BEGIN, END, PAD
-from zoo.tasks.generation.source import Source
-from zoo.tasks.generation.targets import Targets
+from zoo.nn import Bahdanau, InputFeeding, Luong
+from zoo.tasks.seq2seq.source import Source
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.tasks.translation import (
     RecurrentEncoder,
     RecurrentTranslator,

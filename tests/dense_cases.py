@@ -13,9 +13,9 @@ from torchmetrics import MeanMetric
 
 from zoo.attention import AttentionMap
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.contract import Task, TaskData
-from zoo.tasks.datasets import dataset
+from zoo.tasks.base import Task, TaskData
+from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.dataset_registry import dataset
 
 __all__ = ["DenseData", "DenseTask", "ErrorTask", "sequences"]
 

@@ -14,6 +14,7 @@ LAYERS = (
     "processes distributed",
     "attention",
     "data text",
+    "nn",
     "decoding maps",
     "optim",
     "tasks",

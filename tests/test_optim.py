@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from zoo.checkpoints import checkpoint
 from zoo.errors import ConfigError
 from zoo.optim import LRSchedule, OptimizerConfig
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 from zoo.training.callbacks.progress import Progress
 
 TOTAL = 40

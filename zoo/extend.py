@@ -21,16 +21,17 @@ from zoo.attention import (
     record,
 )
 from zoo.data.tables import OnBadRow, Row, read_table
+from zoo.data.transfer import to_device
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.lazy_exports import exports
-from zoo.maps import LabelledMap, draw, labelled, words
-from zoo.maps.occludable import Occludable, gradient_at_rows
-from zoo.maps.score import pointing
-from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, picture_name
+from zoo.maps import LabelledMap, describe, labelled, plots
+from zoo.maps.explainer import MapOptions, MappedExample, MapSource, NamedMap, picture_name
+from zoo.maps.metrics import pointing
+from zoo.maps.perturbation import Occludable, gradient_at_rows
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batches import Examples, moved
-from zoo.tasks.contract import Task, TaskData
-from zoo.tasks.datasets import dataset
+from zoo.tasks.base import Task, TaskData
+from zoo.tasks.batching import Examples
+from zoo.tasks.dataset_registry import dataset
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 __all__ = [
@@ -61,17 +62,17 @@ __all__ = [
     "Traits",
     "Use",
     "dataset",
+    "describe",
     "did_you_mean",
     "distributed",
-    "draw",
     "exports",
     "gradient_at_rows",
     "labelled",
-    "moved",
     "picture_name",
+    "plots",
     "pointing",
     "read_table",
     "record",
+    "to_device",
     "validate_ranges",
-    "words",
 ]

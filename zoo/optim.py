@@ -15,7 +15,7 @@ from zoo.errors import ConfigError, did_you_mean
 from zoo.types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, validate_ranges
 
 if TYPE_CHECKING:
-    from zoo.tasks.contract import Task
+    from zoo.tasks.base import Task
 
 
 __all__ = ["LRSchedule", "OptimizerConfig"]

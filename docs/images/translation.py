@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from zoo.maps import draw
+from zoo.maps import plots
 
-_COLOURS = ("#3f78b5", draw.GOLD, draw.QUIET)
+_COLOURS = ("#3f78b5", plots.GOLD, plots.QUIET)
 
 
 def main(arguments: list[str]) -> None:
@@ -31,10 +31,10 @@ def main(arguments: list[str]) -> None:
         yscale="log", xlabel="steps from reading a word to writing its translation", ylabel="norm of the gradient"
     )
     for axes in (lengths, reach):
-        axes.tick_params(which="both", length=0, labelsize=8, labelcolor=draw.INK)
+        axes.tick_params(which="both", length=0, labelsize=8, labelcolor=plots.INK)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=9)
-    draw.save(figure, Path(__file__).with_name("translation-bottleneck.png"), dpi=110)
+    plots.save(figure, Path(__file__).with_name("translation-bottleneck.png"), dpi=110)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from zoo.attention import (
     Softmax,
     record,
 )
-from zoo.tasks.graph.net import GraphAttentionNet
+from zoo.tasks.graph.models import GraphAttentionNet
 
 CHECKS: dict[str, Callable[[], None]] = {}
 

@@ -21,7 +21,7 @@ import zoo
 from zoo.attention import Uniform
 from zoo.checkpoints import checkpoint
 from zoo.errors import CheckpointError, ConfigError
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 
 PLAIN = (dict, list, tuple, str, int, float, bool, type(None), torch.Tensor, OrderedDict)
 

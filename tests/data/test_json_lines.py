@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zoo.data.json_lines import JSONTable
-from zoo.data.lines import Lines
+from zoo.data.line_index import Lines
 from zoo.data.tables import RowError, collect_errors, read_table
 from zoo.errors import DataError
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.data import lines as module
+from zoo.data import line_index as module
 from zoo.data.encodings import Encoding, Fault
-from zoo.data.lines import Lines, read_lines
+from zoo.data.line_index import Lines, read_lines
 from zoo.data.loader import Loader
 from zoo.errors import DataError
 

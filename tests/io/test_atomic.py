@@ -21,7 +21,7 @@ from zoo.checkpoints import checkpoint
 from zoo.data.stdin import materialize_pipes
 from zoo.errors import DataError
 from zoo.io.atomic import is_stream, open_atomic, remove_partial, write_text
-from zoo.maps import frames
+from zoo.maps import dataframes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -156,8 +156,8 @@ def test_the_writers_of_each_kind_of_file(tmp_path: Path) -> None:
     """Checkpoints, tables and Parquet: a link stays a link, and a mode a mode."""
     for name, write in (
         ("best.ckpt", lambda path: checkpoint.write(path, {"a": 1})),
-        ("table.csv", lambda path: frames.write([pd.DataFrame({"a": [1, 2]})], path)),
-        ("table.parquet", lambda path: frames.write([pd.DataFrame({"a": [1, 2]})], path)),
+        ("table.csv", lambda path: dataframes.write([pd.DataFrame({"a": [1, 2]})], path)),
+        ("table.parquet", lambda path: dataframes.write([pd.DataFrame({"a": [1, 2]})], path)),
     ):
         target, link = tmp_path / f"real {name}", tmp_path / name
         target.write_text("old")

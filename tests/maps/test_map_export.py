@@ -18,9 +18,9 @@ from zoo.attention import Attention, AttentionMap, DenseSupport, ScaledDot, Soft
 from zoo.attention.recording.recorder import Recording
 from zoo.cli import commands
 from zoo.data.loader import Loader
-from zoo.maps import LabelledMap, draw
-from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name
-from zoo.tasks.contract import Task
+from zoo.maps import LabelledMap, plots
+from zoo.maps.explainer import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name
+from zoo.tasks.base import Task
 
 FILES = Path(__file__).parents[1] / "checkpoints" / "files"
 CHECKPOINT = FILES / "format2" / "gat.ckpt"
@@ -119,7 +119,7 @@ class Sentence(MappedExample):
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         for each in made.values():
-            yield picture_name(self.id, number), draw.heat_map(each)
+            yield picture_name(self.id, number), plots.heat_map(each)
 
 
 class Sentences:

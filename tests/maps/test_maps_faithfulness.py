@@ -26,10 +26,10 @@ from zoo.attention import (
 from zoo.attention.normalizers.hard import HardReinforce
 from zoo.errors import DataError
 from zoo.maps import faithfulness_table
+from zoo.maps.explainer import MapOptions
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
 from zoo.maps.faithfulness_table import Faithfulness
-from zoo.maps.occludable import Occludable, frozen, gradient_at_rows, has_weights, permuted, uniform
-from zoo.maps.source import MapOptions
+from zoo.maps.perturbation import Occludable, frozen, gradient_at_rows, has_weights, permuted, uniform
 
 
 def tau_by_loop(first: list[float], second: list[float]) -> float:

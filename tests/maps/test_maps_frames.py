@@ -9,7 +9,7 @@ from map_cases import dense_map, edge_map, random_edges
 
 from zoo.attention import AttentionMap, DenseSupport
 from zoo.errors import DataError
-from zoo.maps import Writer, frames, labelled, load
+from zoo.maps import Writer, dataframes, labelled, load
 
 
 def test_a_dense_map_as_a_table(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_several_examples_and_kinds(tmp_path: Path) -> None:
 def test_steps_have_their_column() -> None:
     weights = torch.rand(3, 1, 2, 1, 4).softmax(-1)
     found = AttentionMap("a", weights, ("step", "batch", "head", "query", "key"), [DenseSupport()] * 3, (0, 1))
-    (first, second) = frames.frames(labelled(found, {"step": ["le", "chien", "."], "key": list("abcd")}))
+    (first, second) = dataframes.frames(labelled(found, {"step": ["le", "chien", "."], "key": list("abcd")}))
     assert list(first.columns) == ["layer", "head", "step", "key", "weight", "step_position", "key_position"]
     assert first["step"].tolist() == ["le"] * 4 + ["chien"] * 4 + ["."] * 4
     assert second["weight"].tolist() == weights[:, 0, 1, 0].flatten().tolist()
@@ -73,7 +73,7 @@ def test_steps_have_their_column() -> None:
 def test_steps_with_queries_of_their_own() -> None:
     weights = torch.rand(2, 1, 1, 3, 4).softmax(-1)
     found = AttentionMap("a", weights, ("step", "batch", "head", "query", "key"), [DenseSupport()] * 2, (0,))
-    (table,) = frames.frames(labelled(found, {"query": ["x", "y", "z"]}))
+    (table,) = dataframes.frames(labelled(found, {"query": ["x", "y", "z"]}))
     assert list(table.columns)[2:6] == ["step", "query", "key", "weight"]
     row = table[(table["step"] == "1") & (table["query"] == "y") & (table["key"] == "3")].iloc[0]
     assert row["weight"] == pytest.approx(float(weights[1, 0, 0, 1, 3]))
@@ -82,9 +82,9 @@ def test_steps_with_queries_of_their_own() -> None:
 @pytest.mark.parametrize("rows", [1, 7, 1000])
 def test_pieces_add_up(rows: int) -> None:
     found = labelled(edge_map(random_edges(6, 30), 6), {"source": list("abcdef"), "target": list("abcdef")})
-    pieces = list(frames.frames(found, rows=rows))
+    pieces = list(dataframes.frames(found, rows=rows))
     assert max(map(len, pieces)) <= rows
-    pd.testing.assert_frame_equal(frames.joined(pieces), frames.joined(list(frames.frames(found))))
+    pd.testing.assert_frame_equal(dataframes.joined(pieces), dataframes.joined(list(dataframes.frames(found))))
 
 
 def test_tables_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -94,15 +94,15 @@ def test_tables_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(RuntimeError, match="boom"):
-            frames.write(pieces(), tmp_path / name)
+            dataframes.write(pieces(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError, match="not 'xlsx'"):
-        frames.write(pieces(), tmp_path / "t.xlsx")
+        dataframes.write(pieces(), tmp_path / "t.xlsx")
     with pytest.raises(DataError, match="without an ending"):
-        frames.write(pieces(), tmp_path / "t")
+        dataframes.write(pieces(), tmp_path / "t")
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
-        frames.write(pieces(), tmp_path / "file" / "t.csv")
+        dataframes.write(pieces(), tmp_path / "file" / "t.csv")
 
 
 def test_gates_as_a_table(tmp_path: Path) -> None:
@@ -128,6 +128,6 @@ def test_gates_as_a_table(tmp_path: Path) -> None:
 
 def test_a_gate_in_pieces_of_rows() -> None:
     gate = AttentionMap("gate", torch.rand(1, 4, 5), ("batch", "height", "width"), None, ())
-    pieces = list(frames.frames(labelled(gate, {}), rows=7))
+    pieces = list(dataframes.frames(labelled(gate, {}), rows=7))
     assert [len(piece) for piece in pieces] == [7, 7, 6]
     assert pd.concat(pieces)["weight"].tolist() == pytest.approx(gate.weights.flatten().tolist())

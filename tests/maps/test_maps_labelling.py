@@ -23,11 +23,11 @@ from zoo.attention import (
     Softmax,
     record,
 )
-from zoo.maps import edge_gold, labelled, labelling
+from zoo.maps import build_labelled_map, edge_gold, labelled
+from zoo.maps.build_labelled_map import mean_of_heads
+from zoo.maps.describe import describe
 from zoo.maps.diagnose import table
-from zoo.maps.draw import heat_map
-from zoo.maps.labelling import mean_of_heads
-from zoo.maps.words import describe
+from zoo.maps.plots import heat_map
 
 
 def test_padding_is_cut_off_for_each_example() -> None:
@@ -260,7 +260,7 @@ def test_blocks_of_a_long_sequence_become_a_list_of_pairs(heads: Any, monkeypatc
     given: Any = {"axis_labels": {"query": range(200), "key": range(200)}, "index_in_batch": 1, "heads": heads}
     gold = torch.eye(200).bool()
     dense = labelled(found, gold=gold, **given).pairs()
-    monkeypatch.setattr(labelling, "_MOST_DENSE", 2 * 200 * 200 - 1)
+    monkeypatch.setattr(build_labelled_map, "_MOST_DENSE", 2 * 200 * 200 - 1)
     with Largest() as largest:
         one = labelled(found, nouns={"query": "word", "key": "token"}, **given)
     assert one.axes == ("edge", "head")
@@ -276,7 +276,7 @@ def test_blocks_of_a_long_sequence_become_a_list_of_pairs(heads: Any, monkeypatc
 
 
 def test_a_list_of_pairs_needs_labels_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labelling, "_MOST_DENSE", 2)
+    monkeypatch.setattr(build_labelled_map, "_MOST_DENSE", 2)
     with pytest.raises(ValueError, match="has 7 along 'key', and 5 labels"):
         labelled(windowed()[0], {"query": "abcdefg", "key": "abcde"})
 

@@ -10,7 +10,7 @@ from map_cases import by_hand, star
 from sklearn.metrics import roc_auc_score
 
 from zoo.attention import AttentionMap
-from zoo.maps import labelled, score
+from zoo.maps import labelled, metrics
 
 
 @st.composite
@@ -28,7 +28,7 @@ def weighted_edges(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, torch.T
 @given(weighted_edges())
 def test_auc_is_scikit_learn_s(case: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
     weights, gold, target = case
-    found = score.edge_auc(weights, gold)
+    found = metrics.edge_auc(weights, gold)
     if gold.all() or not gold.any():
         assert found is None
     else:
@@ -38,7 +38,7 @@ def test_auc_is_scikit_learn_s(case: tuple[torch.Tensor, torch.Tensor, torch.Ten
         for t in target.unique()
         if gold[target == t].any() and not gold[target == t].all()
     ]
-    per_target = score.edge_auc_per_target(weights, gold, target)
+    per_target = metrics.edge_auc_per_target(weights, gold, target)
     assert per_target == (pytest.approx(sum(each) / len(each), abs=1e-12) if each else None)
 
 
@@ -46,28 +46,28 @@ def test_auc_of_many_edges() -> None:
     generator = torch.Generator().manual_seed(0)
     weights = torch.rand(200_000, generator=generator, dtype=torch.float64)
     gold = torch.rand(200_000, generator=generator) < weights
-    assert score.edge_auc(weights, gold) == pytest.approx(roc_auc_score(gold, weights), abs=1e-12)
+    assert metrics.edge_auc(weights, gold) == pytest.approx(roc_auc_score(gold, weights), abs=1e-12)
 
 
 def test_auc_of_permitted_edges_only() -> None:
     weights, gold = torch.tensor([0.9, 0.5, 0.1]), torch.tensor([False, True, False])
-    assert score.edge_auc(weights, gold) == 0.5
-    assert score.edge_auc(weights, gold, torch.tensor([False, True, True])) == 1.0
-    assert score.edge_auc(weights, gold, torch.tensor([True, False, True])) is None
+    assert metrics.edge_auc(weights, gold) == 0.5
+    assert metrics.edge_auc(weights, gold, torch.tensor([False, True, True])) == 1.0
+    assert metrics.edge_auc(weights, gold, torch.tensor([True, False, True])) is None
 
 
 def test_nothing_to_measure_is_none() -> None:
     weights, gold = torch.rand(3, 4), torch.zeros(3, 4, dtype=torch.bool)
-    for measure in (score.edge_auc, score.pointing_accuracy, score.mass_on_gold, score.alignment_error):
+    for measure in (metrics.edge_auc, metrics.pointing_accuracy, metrics.mass_on_gold, metrics.alignment_error):
         assert measure(weights, gold) is None
         assert measure(torch.empty(0, 4), torch.empty(0, 4, dtype=torch.bool)) is None
         assert measure(weights, ~gold, torch.zeros(3, 4, dtype=torch.bool)) is None
-    assert score.edge_auc_per_target(torch.empty(0), torch.empty(0).bool(), torch.empty(0).long()) is None
+    assert metrics.edge_auc_per_target(torch.empty(0), torch.empty(0).bool(), torch.empty(0).long()) is None
 
 
 def test_weights_that_are_not_numbers_are_not_scored() -> None:
     with pytest.raises(ValueError, match="NaN"):
-        score.edge_auc(torch.tensor([0.5, math.nan]), torch.tensor([True, False]))
+        metrics.edge_auc(torch.tensor([0.5, math.nan]), torch.tensor([True, False]))
 
 
 WEIGHTS = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.4, 0.3, 0.3]])
@@ -78,7 +78,7 @@ def test_pointing_of_many_examples() -> None:
     """An example without gold has no value and does not count, and there is no mean of no examples."""
     weights = torch.tensor([[0.1, 0.9], [0.1, 0.9], [0.1, 0.9], [0.5, 0.5]])
     gold = torch.tensor([[False, True], [False, False], [True, False], [True, False]])
-    points = score.Pointing()
+    points = metrics.Pointing()
     assert points.truth() == {}
     assert math.isnan(points.add(weights[1:2], gold[1:2])[0])
     assert points.truth() == {}
@@ -89,35 +89,35 @@ def test_pointing_of_many_examples() -> None:
 
 
 def test_pointing_counts_queries_with_gold() -> None:
-    assert score.pointing(WEIGHTS, GOLD).tolist() == [1.0, 0.0, 0.0]
-    assert score.pointing_accuracy(WEIGHTS, GOLD) == pytest.approx(1 / 3)
+    assert metrics.pointing(WEIGHTS, GOLD).tolist() == [1.0, 0.0, 0.0]
+    assert metrics.pointing_accuracy(WEIGHTS, GOLD) == pytest.approx(1 / 3)
     permitted = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]]).bool()
-    assert score.pointing(WEIGHTS, GOLD, permitted).tolist() == [1.0, 1.0, 0.5]
+    assert metrics.pointing(WEIGHTS, GOLD, permitted).tolist() == [1.0, 1.0, 0.5]
 
 
 def test_equal_weights_score_as_chance_would() -> None:
     uniform = torch.full((2, 4), 0.25)
-    assert score.pointing(uniform, torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0]]).bool()).tolist() == [0.25, 0.5]
+    assert metrics.pointing(uniform, torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0]]).bool()).tolist() == [0.25, 0.5]
 
 
 def test_a_query_without_weight_points_nowhere() -> None:
-    assert score.pointing_accuracy(torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.bool)) == 0.0
+    assert metrics.pointing_accuracy(torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.bool)) == 0.0
 
 
 def test_mass_is_not_divided_by_anything() -> None:
-    torch.testing.assert_close(score.gold_mass(WEIGHTS, GOLD), torch.tensor([0.6, 0.5, 0.3]))
-    assert score.mass_on_gold(WEIGHTS / 2, GOLD) == pytest.approx(0.7 / 3)
+    torch.testing.assert_close(metrics.gold_mass(WEIGHTS, GOLD), torch.tensor([0.6, 0.5, 0.3]))
+    assert metrics.mass_on_gold(WEIGHTS / 2, GOLD) == pytest.approx(0.7 / 3)
 
 
 def test_alignment_error() -> None:
     # Links: 0-0, 1-1, 2-2, 3-0. Sure: 0-0, 1-0, 1-2, 3-1.
-    assert score.alignment_error(WEIGHTS, GOLD) == pytest.approx(1 - 2 * 1 / (4 + 4))
+    assert metrics.alignment_error(WEIGHTS, GOLD) == pytest.approx(1 - 2 * 1 / (4 + 4))
     possible = torch.zeros_like(GOLD)
     possible[1, 1] = possible[2, 2] = True
-    assert score.alignment_error(WEIGHTS, GOLD, possible=possible) == pytest.approx(1 - (1 + 3) / 8)
-    assert score.alignment_counts(WEIGHTS, GOLD, possible=possible) == (4.0, 8.0)
-    assert score.alignment_error(torch.eye(3), torch.eye(3).bool()) == 0.0
-    assert score.alignment_error(torch.eye(3), torch.eye(3).bool().roll(1, 0)) == 1.0
+    assert metrics.alignment_error(WEIGHTS, GOLD, possible=possible) == pytest.approx(1 - (1 + 3) / 8)
+    assert metrics.alignment_counts(WEIGHTS, GOLD, possible=possible) == (4.0, 8.0)
+    assert metrics.alignment_error(torch.eye(3), torch.eye(3).bool()) == 0.0
+    assert metrics.alignment_error(torch.eye(3), torch.eye(3).bool().roll(1, 0)) == 1.0
 
 
 @settings(max_examples=50)
@@ -130,39 +130,39 @@ def test_a_list_of_pairs_scores_as_its_matrix(seed: int) -> None:
     order = torch.randperm(int(permitted.sum()), generator=generator)
     query = permitted.nonzero()[order, 0]
     w, g = weights[permitted][order], gold[permitted][order]
-    for measure in (score.pointing_accuracy, score.mass_on_gold, score.alignment_error):
+    for measure in (metrics.pointing_accuracy, metrics.mass_on_gold, metrics.alignment_error):
         assert measure(w, g, query=query) == pytest.approx(measure(weights, gold, permitted), abs=1e-6), measure
 
 
 def test_a_batch_scores_as_its_rows() -> None:
     batch, gold = torch.stack([WEIGHTS, WEIGHTS.flip(0)]), torch.stack([GOLD, GOLD])
-    both = torch.cat([score.pointing(w, g) for w, g in zip(batch, gold, strict=True)])
-    assert torch.equal(score.pointing(batch, gold), both)
-    assert score.pointing_accuracy(batch[:, None].half(), gold[:, None]) == pytest.approx(float(both.mean()))
+    both = torch.cat([metrics.pointing(w, g) for w, g in zip(batch, gold, strict=True)])
+    assert torch.equal(metrics.pointing(batch, gold), both)
+    assert metrics.pointing_accuracy(batch[:, None].half(), gold[:, None]) == pytest.approx(float(both.mean()))
 
 
 def test_the_measures_that_fit_a_map() -> None:
     text = by_hand([[0.7, 0.3], [0.4, 0.6]], "q r", "a b", gold=[(0, 0), (1, 0)])
-    assert score.truth(text) == {
+    assert metrics.truth(text) == {
         "pointing_accuracy": 0.5,
         "mass_on_gold": pytest.approx(0.55),
         "alignment_error": pytest.approx(0.5),
     }
     # The self-loop has the greatest weight and is not permitted.
     graph = star({"17": 0.5, "4": 0.3, "9": 0.2}, gold={"4"})
-    assert score.truth(graph, 0) == {
+    assert metrics.truth(graph, 0) == {
         "edge_auc": 1.0,
         "edge_auc_per_target": 1.0,
         "pointing_accuracy": 1.0,
         "mass_on_gold": pytest.approx(0.3),
     }
-    assert score.truth(star({"4": 1.0})) == {}
+    assert metrics.truth(star({"4": 1.0})) == {}
 
 
 def test_a_gate_points_at_its_greatest_place() -> None:
     weights = torch.tensor([[[0.1, 0.2, 0.9], [0.3, 0.9, 0.0]]])
     found = AttentionMap("gate", weights, ("batch", "height", "width"), None, ())
     gold = torch.tensor([[False, False, True], [False, False, True]])
-    assert score.truth(labelled(found, {}, gold=gold)) == {"pointing_accuracy": 0.5}  # two values are the greatest
-    assert score.truth(labelled(found, {}, gold=torch.zeros(2, 3, dtype=torch.bool))) == {"pointing_accuracy": None}
-    assert score.truth(labelled(found, {})) == {}
+    assert metrics.truth(labelled(found, {}, gold=gold)) == {"pointing_accuracy": 0.5}  # two values are the greatest
+    assert metrics.truth(labelled(found, {}, gold=torch.zeros(2, 3, dtype=torch.bool))) == {"pointing_accuracy": None}
+    assert metrics.truth(labelled(found, {})) == {}

@@ -3,7 +3,7 @@
 import pytest
 from map_cases import by_hand, star
 
-from zoo.maps.words import describe, sentence
+from zoo.maps.describe import describe, sentence
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ from zoo.attention import (
     log_probability,
     record,
 )
-from zoo.maps import Writer, diagnose, draw, labelled, load, words
+from zoo.maps import Writer, describe, diagnose, labelled, load, plots
+from zoo.maps.metrics import truth
 from zoo.maps.rollout import rollout
-from zoo.maps.score import truth
 from zoo.tasks.vision import ViT
-from zoo.tasks.vision.maps.naming import heads_over_picture
-from zoo.tasks.vision.maps.scored import heat
+from zoo.tasks.vision.maps.heatmaps import heat
+from zoo.tasks.vision.maps.map_labels import heads_over_picture
 
 N = 9
 
@@ -213,8 +213,8 @@ def test_written_read_scored_drawn_and_said(tmp_path: Path) -> None:
         frames = [maps.to_pandas() for maps in made.values()]
         assert len(frames[0]) == len(frames[1]) == int(own.permitted.expand_as(own.weights).sum())
         assert diagnose.table(own)["keys"].tolist() == diagnose.table(whole)["keys"].tolist()
-        assert words.describe(own, "t4") == words.describe(whole, "t4")
-        draw.save(draw.heat_map(own), tmp_path / "map.png")
+        assert describe.describe(own, "t4") == describe.describe(whole, "t4")
+        plots.save(plots.heat_map(own), tmp_path / "map.png")
         assert (tmp_path / "map.png").stat().st_size > 1000
 
 

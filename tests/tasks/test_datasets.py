@@ -14,10 +14,11 @@ from torch import Tensor
 
 from zoo.config import compose, instantiate
 from zoo.config.typecheck import get_hints
+from zoo.data.transfer import to_device
 from zoo.errors import DataError
-from zoo.tasks.batches import Batching, Examples, moved
-from zoo.tasks.contract import TaskData
-from zoo.tasks.datasets import dataset
+from zoo.tasks.base import TaskData
+from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.dataset_registry import dataset
 from zoo.types import PositiveInt, Seed
 
 
@@ -140,8 +141,8 @@ class Pair:
 
 def test_a_batch_that_is_there_already_stays_itself() -> None:
     batch = Pair(torch.ones(2), None, ("a", "b"))
-    assert moved(batch, "cpu") is batch
-    away = moved(batch, "meta")
+    assert to_device(batch, "cpu") is batch
+    away = to_device(batch, "meta")
     assert away.left.is_meta
     assert (away.right, away.names) == (None, ("a", "b"))
 

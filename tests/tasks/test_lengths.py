@@ -11,7 +11,7 @@ import pytest
 from zoo.config import compose, instantiate
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError
-from zoo.tasks.lengths import LengthLimit
+from zoo.tasks.length_limit import LengthLimit
 
 Row = Callable[[int, int], Mapping[str, str]]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from zoo.data.loader import POOL, Loader
-from zoo.tasks.contract import EXAMPLE
-from zoo.tasks.rows import in_order
+from zoo.tasks.base import EXAMPLE
+from zoo.tasks.prediction_order import in_order
 
 LENGTHS = [(number * 37) % 101 for number in range(1000)]
 

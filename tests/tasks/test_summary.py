@@ -10,7 +10,7 @@ import pytest
 
 from zoo.config import compose, instantiate
 from zoo.data.ragged import RaggedArray
-from zoo.tasks.summary import Longest, Summary, Vocabulary, count_labels, share_unknown
+from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_labels, share_unknown
 
 SAMPLES = Path(__file__).resolve().parents[2] / "data" / "samples"
 OWN = {

@@ -25,7 +25,7 @@ from zoo.attention import (
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.optim import OptimizerConfig
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 from zoo.training.attention_penalties import PENALTIES, add_attention_penalties, get_active
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from zoo.checkpoints import checkpoint
-from zoo.tasks.graph.module import NodeClassifier
+from zoo.tasks.graph.task import NodeClassifier
 from zoo.training import EMA
 
 EMA_OPTIONS = ["callbacks=ema", "callbacks.checkpoint.monitors={val/loss: min}", "optimizer.lr=0.01"]

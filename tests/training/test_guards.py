@@ -22,7 +22,7 @@ from zoo import processes
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.errors import CheckpointError, WorkerError
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 from zoo.training import run
 from zoo.training.callbacks.progress import Progress
 from zoo.training.loggers import raise_writer_errors

@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo.config import compose, instantiate
 from zoo.data.loader import Loader
 from zoo.errors import ProblemsError
-from zoo.tasks.batches import Examples
+from zoo.tasks.batching import Examples
 from zoo.training import memory, preflight
 
 MB = 2**20

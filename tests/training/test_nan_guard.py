@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
-from zoo.tasks.graph.module import NodeClassifier
+from zoo.tasks.graph.task import NodeClassifier
 
 
 class BadGradient(torch.autograd.Function):
@@ -90,7 +90,7 @@ def test_a_learning_rate_that_is_far_too_high(cli: Any, tiny: list[str]) -> None
 def test_what_is_not_finite_in_the_batch_is_named(cli: Any, tiny: list[str], spoil: Any, sparse: bool) -> None:
     def poison(module: NodeClassifier, batch: Any) -> Tensor:
         if sparse:
-            from zoo.tasks.graph.features import SparseFeatures
+            from zoo.tasks.graph.sparse_features import SparseFeatures
 
             batch.x = SparseFeatures.from_csr(batch.x.to_sparse_csr())
         values = batch.x.values if sparse else batch.x

@@ -18,8 +18,8 @@ from zoo.data.loader import Loader
 from zoo.data.tables import collect_errors, read_table
 from zoo.errors import DataError, ProblemsError
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.contract import Invariance, Task, TaskData
+from zoo.tasks.base import Invariance, Task, TaskData
+from zoo.tasks.batching import Batching, Examples
 from zoo.training import preflight
 
 NODES = """id,label,split,a,b

@@ -15,7 +15,7 @@ from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError
 from zoo.optim import LRSchedule, OptimizerConfig
 from zoo.sweeps import search
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 from zoo.training.run import train
 from zoo.training.run_config import RunConfig
 

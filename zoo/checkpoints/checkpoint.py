@@ -25,7 +25,7 @@ from zoo.config import compose
 from zoo.config.instantiate import build, resolve_class
 from zoo.errors import CheckpointError, MissingPackageError, get_reason
 from zoo.io.atomic import open_atomic_bytes
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 from zoo.validation import Predicate, ValidationError, validate
 
 _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")

@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo.attention import sites
 from zoo.checkpoints import checkpoint
 from zoo.errors import CheckpointError
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 
 
 @dataclass(frozen=True)

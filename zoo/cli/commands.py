@@ -22,19 +22,19 @@ from zoo.config.instantiate import build, resolve_class
 from zoo.console import sanitize
 from zoo.data.download import restrict_downloads
 from zoo.data.json_lines import is_table
-from zoo.data.lines import TextLines
+from zoo.data.line_index import TextLines
 from zoo.data.loader import explain_worker_death
 from zoo.data.option_hints import set_offered_options
 from zoo.data.stdin import iter_arriving_lines, materialize_pipes
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError, warn
 from zoo.io.atomic import is_stream
+from zoo.maps.explainer import MapOptions
 from zoo.maps.export import export
-from zoo.maps.source import MapOptions
 from zoo.plurals import count_noun
+from zoo.tasks.base import Task, TaskData
 from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given
-from zoo.tasks.contract import Task, TaskData
-from zoo.tasks.rows import by_example
+from zoo.tasks.prediction_order import by_example
 from zoo.training import evaluation, summary
 from zoo.training.trainer import make_command_trainer
 

@@ -191,7 +191,7 @@ def _is_allowed(member: Any, target: str, group_name: str, is_root: bool) -> boo
     from pytorch_lightning.loggers import Logger
 
     from zoo.optim import LRSchedule, OptimizerConfig
-    from zoo.tasks.contract import Task, TaskData
+    from zoo.tasks.base import Task, TaskData
 
     if target.startswith("torch.nn."):
         return _is_a(member, torch.nn.Module) and target.count(".") == 2

@@ -41,6 +41,14 @@ _NAMES = {
     "zoo.attention.HeadDisagreement": "zoo.attention.HeadSimilarity",
     "zoo.attention.Passing": "zoo.attention.NoStopPenalty",
     "zoo.attention.Memory": "zoo.attention.KVCache",
+    "zoo.tasks.generation.Bahdanau": "zoo.nn.Bahdanau",
+    "zoo.tasks.generation.InputFeeding": "zoo.nn.InputFeeding",
+    "zoo.tasks.generation.Luong": "zoo.nn.Luong",
+    "zoo.tasks.generation.Longest": "zoo.tasks.seq2seq.Longest",
+    "zoo.tasks.generation.Reward": "zoo.tasks.seq2seq.Reward",
+    "zoo.tasks.generation.ScheduledSampling": "zoo.tasks.seq2seq.ScheduledSampling",
+    "zoo.tasks.pictures.BackboneEncoder": "zoo.nn.BackboneEncoder",
+    "zoo.tasks.pictures.PlainCNN": "zoo.nn.PlainCNN",
 }
 """Public name of format 3 or before -> public name today."""
 _OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, _NAMES))})(?![\w.])")

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from zoo.data.csv_recovery import NUL
 from zoo.data.encodings import UTF8, Encoding, Fault
-from zoo.data.lines import LONGEST, Lines, read_lines
+from zoo.data.line_index import LONGEST, Lines, read_lines
 from zoo.data.tables import OnBadRow, Required, Row, Table, check_is_file, column_remedy, read_table
 from zoo.errors import DataError, did_you_mean
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo.data.json_lines import JSONTable
-from zoo.data.lines import Lines
+from zoo.data.line_index import Lines
 
 
 class LazyColumn(Sequence[str]):

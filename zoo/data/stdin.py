@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import BinaryIO
 
 from zoo.data.csv_recovery import NUL
-from zoo.data.lines import LONGEST
+from zoo.data.line_index import LONGEST
 from zoo.errors import DataError, ZooError
 from zoo.io.atomic import find_descriptor
 

@@ -9,7 +9,8 @@
     maps["cora"]["layers.0.attend"].weights
     maps.to_pandas()
 
-The modules `score`, `diagnose`, `words`, `frames` and `draw` take a `LabelledMap`, which `add` and `load` return.
+The modules `metrics`, `diagnose`, `describe`, `dataframes` and `plots` take a `LabelledMap`, which `add` and `load`
+return.
 """
 
 from typing import TYPE_CHECKING
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING
 from zoo.lazy_exports import import_lazily
 
 if TYPE_CHECKING:
-    from zoo.maps.folder import Writer
+    from zoo.maps.build_labelled_map import edge_gold, labelled
     from zoo.maps.labelled_map import LabelledMap
-    from zoo.maps.labelling import edge_gold, labelled
-    from zoo.maps.reading import Example, Maps, load
+    from zoo.maps.store_reader import Example, Maps, load
+    from zoo.maps.store_writer import Writer
 else:
     __getattr__ = import_lazily(__name__, __file__)
 

@@ -66,7 +66,7 @@ def table(found: LabelledMap) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from zoo.maps.frames import query_columns
+    from zoo.maps.dataframes import query_columns
 
     if found.is_gate:
         raise ValueError(f"{found.site} is a gate, whose values are not a distribution")

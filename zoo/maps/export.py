@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from zoo.attention import sites
 from zoo.errors import escape_control
-from zoo.maps import frames
+from zoo.maps import dataframes
+from zoo.maps.explainer import MapOptions, MappedExample, MapSource, Table, check_layers
 from zoo.maps.faithfulness_table import Faithfulness
-from zoo.maps.folder import Writer
 from zoo.maps.labelled_map import LabelledMap
-from zoo.maps.source import MapOptions, MappedExample, MapSource, Table, check_layers
+from zoo.maps.store_writer import Writer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from zoo.tasks.contract import Task, TaskData
+    from zoo.tasks.base import Task, TaskData
 
 _DPI = 110
 
@@ -122,7 +122,7 @@ def _write(writer: Writer, example: MappedExample) -> dict[str, LabelledMap]:
     return made
 
 
-def _write_table(writer: Writer, table: Table, format: frames.Format) -> None:
-    frames.write(table.frames, writer.file(f"{table.name}.{format}"), format=format)
+def _write_table(writer: Writer, table: Table, format: dataframes.Format) -> None:
+    dataframes.write(table.frames, writer.file(f"{table.name}.{format}"), format=format)
     if table.figure is not None:
         table.figure.savefig(writer.file(f"pictures/{table.name}.png"), dpi=_DPI)

@@ -13,15 +13,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.errors import DataError
+from zoo.maps.describe import number
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
-from zoo.maps.occludable import Occludable, frozen, has_weights, permuted, uniform
-from zoo.maps.words import number
+from zoo.maps.perturbation import Occludable, frozen, has_weights, permuted, uniform
 from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from zoo.maps.source import MapSource
+    from zoo.maps.explainer import MapSource
 
 MAP, GRADIENT, RANDOM = "map", "gradient", "random"
 _FROZEN = "kendall_tau_frozen_gradient"

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from zoo.data.encodings import Fault
-from zoo.data.lines import read_lines
+from zoo.data.line_index import read_lines
 from zoo.data.tables import check_is_file, message
 from zoo.errors import DataError
 

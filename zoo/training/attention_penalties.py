@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo import attention, distributed
 from zoo.attention import Recording, record, sites
 from zoo.errors import ConfigError
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 
 if TYPE_CHECKING:
     from zoo.attention import PenaltySum

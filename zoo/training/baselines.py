@@ -11,7 +11,7 @@ from typing import Any
 from zoo.config import compatibility, compose, option_types
 from zoo.errors import ConfigError
 from zoo.io.atomic import write_text
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 from zoo.training import summary
 from zoo.training.run_config import RunConfig
 from zoo.training.setup import build_task, seed_generators, setup_data

@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from zoo.data.loader import Loader
 from zoo.errors import DataError
 from zoo.io.atomic import open_atomic
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 
 
 def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> dict[str, float]:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from zoo.data.loader import Loader
 from zoo.errors import ZooError
 from zoo.plurals import count_noun
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 """Where Linux tells a process of its control group."""

@@ -29,7 +29,7 @@ from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, ProblemsError, ZooError, escape_control, truncate
 from zoo.out_of_memory import is_out_of_memory
 from zoo.plurals import count_noun
-from zoo.tasks.contract import Invariance, Task, TaskData
+from zoo.tasks.base import Invariance, Task, TaskData
 from zoo.training import run_dir as run_directory
 from zoo.training.evaluation import check_trainable, describe_empty_splits
 from zoo.training.memory import find_excess, read_field, try_estimate

@@ -13,7 +13,7 @@ from zoo import distributed
 from zoo.attention.cpu import PROCESSOR
 from zoo.checkpoints import checkpoint
 from zoo.io.atomic import write_text
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 from zoo.training import baselines, summary
 from zoo.training.callbacks.checkpointing import CheckpointAndStop
 from zoo.training.callbacks.data_wait import DataWaitTimer

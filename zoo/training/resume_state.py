@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from torchmetrics import Metric
 
 from zoo.errors import CheckpointError
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 from zoo.validation import ValidationError, abbreviate, validate_like
 
 

@@ -13,7 +13,7 @@ from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.loader import explain_worker_death
 from zoo.errors import InterruptedRunError, warn
 from zoo.processes import raise_on_signals
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 from zoo.training import launch, loggers, resume, summary
 from zoo.training.callbacks.guards import GracefulShutdown
 from zoo.training.evaluation import describe_empty_splits

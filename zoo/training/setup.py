@@ -14,7 +14,7 @@ from zoo.checkpoints import checkpoint
 from zoo.config.instantiate import build
 from zoo.errors import warn
 from zoo.plurals import count_noun
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.base import Task, TaskData
 from zoo.training.attention_penalties import add_attention_penalties
 from zoo.training.evaluation import check_trainable
 from zoo.training.run_config import RunConfig

@@ -23,7 +23,7 @@ from zoo.attention import (
     Softmax,
 )
 from zoo.attention.kernels.cache import cache_recent
-from zoo.tasks.vision.nets.windows import Windows
+from zoo.nn.images.windows import Windows
 
 PATTERNS: dict[str, Callable[[], nn.Module]] = {
     "window": lambda: SlidingWindow(radius=2, global_tokens=1),

@@ -12,7 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from zoo.extend import Examples, OnBadRow, PositiveInt, Row, Seed, TaskData, dataset, did_you_mean, moved, read_table
+from zoo.extend import (
+    Examples,
+    OnBadRow,
+    PositiveInt,
+    Row,
+    Seed,
+    TaskData,
+    dataset,
+    did_you_mean,
+    read_table,
+    to_device,
+)
 
 
 class Question(NamedTuple):
@@ -37,7 +48,7 @@ class Facts:
     answer: Tensor
 
     def to(self, device: torch.device) -> Facts:
-        return moved(self, device)
+        return to_device(self, device)
 
     @property
     def gold(self) -> Tensor:

@@ -17,11 +17,11 @@ from zoo.extend import (
     NamedMap,
     Occludable,
     Recording,
-    draw,
+    describe,
     gradient_at_rows,
     labelled,
     picture_name,
-    words,
+    plots,
 )
 from zoo_recall.data import Facts, RecallData
 
@@ -68,7 +68,7 @@ class MappedQuestion(MappedExample):
 
     @property
     def words(self) -> list[str]:
-        return [words.describe(labelled(m.found, m.axis_labels, nouns=m.nouns), 0) for m in self.maps()]
+        return [describe.describe(labelled(m.found, m.axis_labels, nouns=m.nouns), 0) for m in self.maps()]
 
     def maps(self) -> Iterator[NamedMap]:
         (asked,) = self.batch.examples
@@ -78,7 +78,7 @@ class MappedQuestion(MappedExample):
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Any]]:
         for each in made.values():
-            yield picture_name(self.id, number), draw.heat_map(each)
+            yield picture_name(self.id, number), plots.heat_map(each)
 
 
 class OccludableQuestion(Occludable):

@@ -7,9 +7,9 @@ from functools import partial
 import torch
 
 from zoo.attention import AttentionFactory, Dot, Softmax
+from zoo.nn.images.plain_cnn import PlainCNN
 from zoo.tasks.answering import ESIM, BiDAF, CoAttentionAnswerer
 from zoo.tasks.answering.batch import Asked
-from zoo.tasks.pictures.plain_cnn import PlainCNN
 
 WORDS, ANSWERS = 12, 3
 DOT = AttentionFactory(score=Dot, normalizer=Softmax)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from zoo.attention import AttentionFactory, Constant, Uniform, record
 from zoo.config import plugins
 from zoo.errors import ConfigError
+from zoo.nn.rnn.modules import Recurrent
+from zoo.tasks.answering.attention_targets import explained, level_of, looked
 from zoo.tasks.answering.batch import Asked, Questions
-from zoo.tasks.answering.looking import explained, level_of, looked
-from zoo.tasks.answering.nets.padded import PaddedRecurrent
-from zoo.tasks.recurrent import Recurrent
+from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 
 UNIFORM = AttentionFactory(score=Constant, normalizer=Uniform)
 every_net = pytest.mark.parametrize("name", NETS)

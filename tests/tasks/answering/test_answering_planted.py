@@ -11,10 +11,10 @@ import pytest
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
-from zoo.tasks.answering.planted import passages, premises, scenes
-from zoo.tasks.answering.planted.premises import COLOURS, LABELS, MATERIALS
-from zoo.tasks.pictures.scenes import COLOURS as PAINTS
-from zoo.tasks.pictures.scenes import SHAPES, Kinds, draw_scenes
+from zoo.tasks.answering.synthetic import passages, premises, scenes
+from zoo.tasks.answering.synthetic.premises import COLOURS, LABELS, MATERIALS
+from zoo.tasks.images.synthetic_scenes import COLOURS as PAINTS
+from zoo.tasks.images.synthetic_scenes import SHAPES, Kinds, draw_scenes
 
 FURTHEST = {"leftmost": (1, min), "rightmost": (1, max), "highest": (0, min), "lowest": (0, max)}
 ASKED, FOUND = r"(where|when) did (\w+) find the (\w+)", r"(\w+) found the (\w+)"

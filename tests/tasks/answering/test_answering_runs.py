@@ -14,8 +14,8 @@ from PIL import Image
 
 from zoo.checkpoints import checkpoint
 from zoo.maps import load
+from zoo.nn.images.image_input import cells_of
 from zoo.tasks.answering import planted_inference, planted_passages, planted_questions
-from zoo.tasks.pictures.seen import cells_of
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "answering"
 TINY = ["trainer=cpu", "logger=csv", "data.max_epochs=1"]

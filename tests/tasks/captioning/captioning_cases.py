@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from zoo.attention import Additive, AttentionFactory, Softmax
+from zoo.nn import Bahdanau, PlainCNN
 from zoo.optim import OptimizerConfig
 from zoo.tasks.captioning import Captioner, ShowAttendTell, TransformerCaptioner
 from zoo.tasks.captioning.batch import Captioned, Pictures, Written
-from zoo.tasks.generation import Bahdanau
-from zoo.tasks.generation.language import Language
-from zoo.tasks.pictures import PlainCNN
+from zoo.tasks.seq2seq.text_codec import Language
 from zoo.text import Frequencies, Words
 
 CAPTIONS = [

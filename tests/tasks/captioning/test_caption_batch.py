@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from zoo.nn.images.image_input import Seen
 from zoo.tasks.captioning.batch import Captioned, Pictures, Written
-from zoo.tasks.generation.language import END
-from zoo.tasks.pictures.seen import Seen
+from zoo.tasks.seq2seq.text_codec import END
 
 
 def pixels(value: int) -> torch.Tensor:

@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 from zoo import maps
-from zoo.tasks.pictures import BackboneEncoder
-from zoo.tasks.pictures.scenes import draw_scenes
-from zoo.tasks.pictures.seen import Seen
+from zoo.nn import BackboneEncoder
+from zoo.nn.images.image_input import Seen
+from zoo.tasks.images.synthetic_scenes import draw_scenes
 
 TINY = [
     *("model=captioner", "data.pictures=32", "data.held_out=8", "data.most=1", "data.max_epochs=1"),

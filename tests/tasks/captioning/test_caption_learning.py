@@ -11,12 +11,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttentionFactory, Constant, Softmax, Uniform
+from zoo.nn import Bahdanau, PlainCNN
 from zoo.tasks.captioning import CaptionData, ShowAttendTell, planted_scenes
 from zoo.tasks.captioning.batch import Pictures
-from zoo.tasks.generation import Bahdanau
-from zoo.tasks.generation.alignment import read_again
-from zoo.tasks.generation.language import END
-from zoo.tasks.pictures import PlainCNN
+from zoo.tasks.seq2seq.text_codec import END
+from zoo.tasks.seq2seq.word_alignment import read_again
 
 
 def trained(data: CaptionData, attend: AttentionFactory, epochs: int) -> ShowAttendTell:

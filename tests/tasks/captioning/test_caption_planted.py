@@ -9,8 +9,8 @@ import pytest
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.sentences import plant, sentence
-from zoo.tasks.pictures.scenes import COLOURS, SHAPES, Scenes, draw_scenes, relation
+from zoo.tasks.captioning.synthetic import plant, sentence
+from zoo.tasks.images.synthetic_scenes import COLOURS, SHAPES, Scenes, draw_scenes, relation
 
 COUNTS = [1, 2, 3, 4] * 50
 

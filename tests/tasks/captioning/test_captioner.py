@@ -10,8 +10,8 @@ import torch
 from captioning_cases import CAPTIONS, captioner, doubled, language, pictures, recurrent, transformer
 
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.tasks.generation.alignment import Forced
-from zoo.tasks.generation.language import Language
+from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.word_alignment import Forced
 from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Frequencies, Words
 
 

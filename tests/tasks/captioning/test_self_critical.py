@@ -16,8 +16,8 @@ from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
 from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.captioning.self_critical import SelfCritical, log_probability
-from zoo.tasks.generation.language import BEGIN, END, PAD
-from zoo.tasks.generation.writing import Longest, Writing
+from zoo.tasks.seq2seq.decoding_config import Longest, Writing
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.training.attention_penalties import add_attention_penalties
 
 LONGEST = 2

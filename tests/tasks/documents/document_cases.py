@@ -9,9 +9,9 @@ from torch import nn
 
 from zoo.attention import AttentionFactory, Dot, ScaledDot, SlidingWindow, Softmax
 from zoo.tasks.documents.batch import Document, Documents
-from zoo.tasks.documents.nets.flat import FlatAttention
-from zoo.tasks.documents.nets.han import HAN, HANTransformer
-from zoo.tasks.documents.nets.long import LongDocument
+from zoo.tasks.documents.models.han import HAN, HANTransformer
+from zoo.tasks.documents.models.long_document import LongDocument
+from zoo.tasks.documents.models.pooled_classifier import FlatAttention
 
 WORDS, CLASSES = 30, 3
 DOT = AttentionFactory(score=Dot, normalizer=Softmax)

@@ -16,15 +16,15 @@ from torch.nn import functional as F
 
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batches import Batching
+from zoo.tasks.batching import Batching
 from zoo.tasks.documents import HAN, Augmentation, DocumentClassifier, DocumentData, planted_reviews
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.data.augmentation import Augmented, read_synonyms
 from zoo.tasks.documents.data.corpus import Corpus
-from zoo.tasks.documents.data.document_data import DocumentSource
-from zoo.tasks.documents.labels import LabelSet
-from zoo.tasks.documents.maps.scored import distance, points, predicted
-from zoo.tasks.documents.weights import looked_at, sentence_weights
+from zoo.tasks.documents.datamodule import DocumentSource
+from zoo.tasks.documents.label_set import LabelSet
+from zoo.tasks.documents.maps.scored_map import distance, points, predicted
+from zoo.tasks.documents.word_importance import looked_at, sentence_weights
 from zoo.text import Vocabulary, Words
 from zoo.validation import validate
 

@@ -16,8 +16,8 @@ from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Document, Documents
-from zoo.tasks.documents.planted import ASPECTS, NEGATION, OPINIONS, VERB, Reviews, plant
-from zoo.tasks.documents.weights import weights_of
+from zoo.tasks.documents.synthetic import ASPECTS, NEGATION, OPINIONS, VERB, Reviews, plant
+from zoo.tasks.documents.word_importance import weights_of
 
 CLASSES = list(OPINIONS)
 

@@ -13,7 +13,7 @@ from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.config.instantiate import build
 from zoo.tasks.documents import DocumentData
-from zoo.tasks.documents.own_texts import choose_min_count, choose_skip, choose_vectors, choose_word_dropout
+from zoo.tasks.documents.small_data import choose_min_count, choose_skip, choose_vectors, choose_word_dropout
 
 SMALL = [each for each in DOMAINS["documents"].tiny if each.startswith("model.net.")]
 SAID = "zoo: chosen for texts of your own: "

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from zoo.attention import GAT, Additive, AttentionFactory, Constant, Degree, GATv2, ScaledDot, Softmax, Uniform
-from zoo.tasks.graph.net import GraphAttention, GraphAttentionNet
+from zoo.tasks.graph.models import GraphAttention, GraphAttentionNet
 
 NODES, FEATURES, DIM, HEADS, CLASSES = 11, 7, 4, 3, 5
 MECHANISMS = {

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from zoo.cli.main import main
-from zoo.tasks.graph import citations as planetoid
+from zoo.tasks.graph import planetoid
 
 NODES = """\
 id,label,split,x,y

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from zoo.errors import DataError
-from zoo.tasks.batches import Batching
+from zoo.tasks.batching import Batching
 from zoo.tasks.graph.batch import Data, as_batch
-from zoo.tasks.graph.data import GraphData, GraphSource, graph_files, planted_graph
-from zoo.tasks.graph.features import SparseFeatures
+from zoo.tasks.graph.datamodule import GraphData, GraphSource, graph_files, planted_graph
 from zoo.tasks.graph.graph import SPLITS, Graph
+from zoo.tasks.graph.sparse_features import SparseFeatures
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLES = ROOT / "data" / "samples" / "graph"

@@ -8,8 +8,8 @@ from graph_net_cases import DIM, FEATURES, HEADS, NODES, layer, net
 from torch import Tensor
 
 from zoo.attention import GAT, AttentionFactory, EdgeSupport, Softmax
-from zoo.tasks.graph.features import SparseFeatures
-from zoo.tasks.graph.field import Hop
+from zoo.tasks.graph.receptive_field import Hop
+from zoo.tasks.graph.sparse_features import SparseFeatures
 
 pytestmark = pytest.mark.usefixtures("double")
 

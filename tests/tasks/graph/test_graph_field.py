@@ -8,8 +8,8 @@ from graph_net_cases import FEATURES, MECHANISMS, NODES, net
 from torch import Tensor
 
 from zoo.attention import EdgeSupport
-from zoo.tasks.graph.features import SparseFeatures
-from zoo.tasks.graph.field import receptive_field
+from zoo.tasks.graph.receptive_field import receptive_field
+from zoo.tasks.graph.sparse_features import SparseFeatures
 
 pytestmark = pytest.mark.usefixtures("double")
 

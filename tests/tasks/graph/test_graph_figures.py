@@ -12,9 +12,9 @@ from matplotlib.image import imread
 
 from zoo.attention import GAT, Attention, AttentionMap, EdgeSupport, Softmax, record
 from zoo.errors import ZooError
-from zoo.maps import LabelledMap, Writer, draw, edge_gold, frames, labelled, load
-from zoo.tasks.graph.figures import neighbourhood
-from zoo.tasks.graph.tables import edges, entropies, limits
+from zoo.maps import LabelledMap, Writer, dataframes, edge_gold, labelled, load, plots
+from zoo.tasks.graph.edge_tables import edges, entropies, limits
+from zoo.tasks.graph.plots import neighbourhood
 
 IDS = ["ann", "bob", "1,2", 'say "cheese"', "eve"]
 EDGES = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 0, 1, 1, 4, 2]])
@@ -54,7 +54,7 @@ def star(neighbours: int, *, names: str = "{}", gold: bool = True, heads: int = 
 
 
 def test_each_weight_stands_with_its_edge(recorded) -> None:
-    table = frames.joined(list(edges(recorded, IDS)))
+    table = dataframes.joined(list(edges(recorded, IDS)))
     assert list(table.columns) == ["layer", "head", "source", "target", "weight", "is_self_loop"]
     assert len(table) == 2 * 2 * (5 + 5)
     support = recorded["layers.0"].support
@@ -75,30 +75,32 @@ def test_the_table_of_maps_on_disk_is_that_of_the_recording(recorded, tmp_path: 
     with Writer(tmp_path / "maps", model="gat") as writer:
         writer.add("graph", recorded, axis_labels={"source": IDS, "target": IDS})
     read = load(tmp_path / "maps")["graph"]
-    pd.testing.assert_frame_equal(frames.joined(list(edges(read))), frames.joined(list(edges(recorded, IDS))))
-    mean = frames.joined(list(edges(read, heads="mean")))
-    pd.testing.assert_frame_equal(mean, frames.joined(list(edges(recorded, IDS, heads="mean"))))
+    pd.testing.assert_frame_equal(dataframes.joined(list(edges(read))), dataframes.joined(list(edges(recorded, IDS))))
+    mean = dataframes.joined(list(edges(read, heads="mean")))
+    pd.testing.assert_frame_equal(mean, dataframes.joined(list(edges(recorded, IDS, heads="mean"))))
     assert set(mean["head"]) == {"mean"}
-    by_edge = frames.joined(list(edges(read))).groupby(["layer", "source", "target"], observed=True)["weight"].mean()
+    by_edge = (
+        dataframes.joined(list(edges(read))).groupby(["layer", "source", "target"], observed=True)["weight"].mean()
+    )
     for row in mean.itertuples():
         assert row.weight == pytest.approx(by_edge[row.layer, row.source, row.target])
 
 
 def test_layers_keep_their_numbers(recorded) -> None:
     last = {"layers.1": recorded["layers.1"]}
-    assert set(frames.joined(list(edges(last, IDS)))["layer"]) == {0}
-    assert set(frames.joined(list(edges(last, IDS, layers=["layers.0", "layers.1"])))["layer"]) == {1}
+    assert set(dataframes.joined(list(edges(last, IDS)))["layer"]) == {0}
+    assert set(dataframes.joined(list(edges(last, IDS, layers=["layers.0", "layers.1"])))["layer"]) == {1}
     with pytest.raises(ValueError, match="nothing was recorded"):
-        frames.joined(list(edges({})))
+        dataframes.joined(list(edges({})))
 
 
 @pytest.mark.parametrize("name", ["edges.csv", "edges.parquet"])
 @pytest.mark.parametrize("rows", [3, 1000])
 def test_tables_are_read_back(recorded, tmp_path: Path, name: str, rows: int) -> None:
     path = tmp_path / name
-    frames.write(edges(recorded, IDS, rows=rows), path)
+    dataframes.write(edges(recorded, IDS, rows=rows), path)
     table = pd.read_csv(path, dtype={"source": str, "target": str}) if path.suffix == ".csv" else pd.read_parquet(path)
-    expected = frames.joined(list(edges(recorded, IDS)))
+    expected = dataframes.joined(list(edges(recorded, IDS)))
     for column in expected:
         assert table[column].astype(expected[column].dtype).tolist() == expected[column].tolist()
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -108,7 +110,7 @@ def test_a_graph_without_edges_has_a_header(tmp_path: Path) -> None:
     support = EdgeSupport.from_edges(torch.empty(2, 0, dtype=torch.int64), 2)
     found = {"a": AttentionMap("a", torch.empty(0, 1), ("edge", "head"), support, (0,))}
     for format in ("csv", "parquet"):
-        frames.write(edges(found), tmp_path / format, format=format)
+        dataframes.write(edges(found), tmp_path / format, format=format)
     assert (tmp_path / "csv").read_text() == "layer,head,source,target,weight,is_self_loop\n"
     assert len(pd.read_parquet(tmp_path / "parquet")) == 0
 
@@ -119,9 +121,9 @@ def test_memory_is_bounded_by_the_piece(tmp_path: Path) -> None:
     support = EdgeSupport.from_edges(ends, nodes)
     found = {"a": AttentionMap("a", torch.rand(count, 1), ("edge", "head"), support, (0,))}
     ids = [f"node {i}" for i in range(nodes)]
-    frames.write(edges(found, ids, rows=count), tmp_path / "warm.parquet")
+    dataframes.write(edges(found, ids, rows=count), tmp_path / "warm.parquet")
     tracemalloc.start()
-    frames.write(edges(found, ids, rows=10_000), tmp_path / "edges.parquet")
+    dataframes.write(edges(found, ids, rows=10_000), tmp_path / "edges.parquet")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4_000_000, peak  # the full table takes more than ten million
@@ -139,12 +141,12 @@ def test_parquet_without_pyarrow(recorded, tmp_path: Path, monkeypatch: pytest.M
     table = tmp_path / "edges.parquet"
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ZooError, match=r'pip install "attention-zoo\[parquet\]"'):
-        frames.write(edges(recorded, IDS), table)
+        dataframes.write(edges(recorded, IDS), table)
     assert not table.exists()
 
 
 def test_entropy_of_each_node_and_head(recorded, tmp_path: Path) -> None:
-    frames.write(entropies(recorded, IDS), tmp_path / "entropy.csv")
+    dataframes.write(entropies(recorded, IDS), tmp_path / "entropy.csv")
     table = pd.read_csv(tmp_path / "entropy.csv", dtype={"node": str})
     assert list(table.columns) == [
         "layer", "head", "node", "neighbours", "entropy", "normalised_entropy", "effective_keys", "self_loop_share",
@@ -158,7 +160,7 @@ def test_entropy_of_each_node_and_head(recorded, tmp_path: Path) -> None:
     row = table[(table["layer"] == 1) & (table["head"] == 0) & (table["node"] == "bob")].iloc[0]
     assert row["entropy"] == pytest.approx(float(-(weights * weights.log()).sum()), abs=1e-6)
     assert row["neighbours"] == 4
-    assert len(frames.joined(list(entropies(recorded, IDS, heads="mean")))) == 2 * 5
+    assert len(dataframes.joined(list(entropies(recorded, IDS, heads="mean")))) == 2 * 5
 
 
 def colours(path: Path) -> set[int]:
@@ -172,7 +174,7 @@ def texts(figure) -> list[str]:
 def test_a_neighbourhood_is_drawn(tmp_path: Path) -> None:
     found, ids = star(6)
     figure = neighbourhood(found, "0", classes=[f"class {i % 3}" for i in range(7)])
-    draw.save(figure, tmp_path / "node.png")
+    plots.save(figure, tmp_path / "node.png")
     seen = colours(tmp_path / "node.png")
     assert len(seen) > 100
     assert {0x4F86C6, 0x5FAE74} <= seen  # classes
@@ -191,7 +193,7 @@ def test_width_is_weight_and_colour_is_gold() -> None:
     weights = found.weights[(found.target == 0) & ~found.is_self_loop, 1].sort(descending=True).values
     widths = torch.tensor([line.get_linewidth() for line in lines])
     torch.testing.assert_close((widths - 1) / 15, weights, check_dtype=False)
-    gold = [line.get_color() == draw.GOLD for line in lines]
+    gold = [line.get_color() == plots.GOLD for line in lines]
     order = (found.weights[:, 1] * ((found.target == 0) & ~found.is_self_loop)).argsort(descending=True)[:9]
     assert found.gold is not None
     assert gold == found.gold[order].tolist()
@@ -212,17 +214,17 @@ def test_many_neighbours_are_counted(tmp_path: Path) -> None:
     weights = found.head()[(found.target == 0) & ~found.is_self_loop].sort(descending=True).values
     rest = f"{weights[20:].sum():.2f}".removeprefix("0")
     assert f"the 20 heaviest of 40 neighbours; the other 20 share {rest}" in texts(figure)
-    draw.save(figure, tmp_path / "many.png")
+    plots.save(figure, tmp_path / "many.png")
     assert len(colours(tmp_path / "many.png")) > 100
 
 
 def test_nodes_with_little_around_them(tmp_path: Path) -> None:
     found, _ = star(1)
-    draw.save(neighbourhood(found, "1"), tmp_path / "alone.png")  # its self-loop only
+    plots.save(neighbourhood(found, "1"), tmp_path / "alone.png")  # its self-loop only
     assert "no neighbour" in texts(neighbourhood(found, "1"))
     support = EdgeSupport.from_edges(torch.tensor([[0], [1]]), 2)
     bare = labelled(AttentionMap("a", torch.ones(1, 1), ("edge", "head"), support, (0,)), {"target": ["$a$", "b"]})
-    draw.save(neighbourhood(bare, "$a$"), tmp_path / "bare.png")
+    plots.save(neighbourhood(bare, "$a$"), tmp_path / "bare.png")
     with pytest.raises(KeyError, match="there is no target 'c'"):
         neighbourhood(bare, "c")
 
@@ -230,18 +232,18 @@ def test_nodes_with_little_around_them(tmp_path: Path) -> None:
 def test_tables_of_too_many_rows_have_the_heaviest_neighbours(recorded) -> None:
     names = {"source": IDS, "target": IDS}
     maps = {site: labelled(each, names, layer=number) for number, (site, each) in enumerate(recorded.items())}
-    whole = frames.joined(list(edges(maps)))
+    whole = dataframes.joined(list(edges(maps)))
     degrees = torch.bincount(next(iter(recorded.values())).support.target, minlength=len(IDS))
     assert limits(maps, degrees, len(whole)) == (None, None, [])
     found = limits(maps, degrees, len(whole) - 1)
     assert found.neighbours is not None
     assert found.neighbours < int(degrees.max())
-    few = frames.joined(list(edges(maps, most_neighbours=found.neighbours)))
+    few = dataframes.joined(list(edges(maps, most_neighbours=found.neighbours)))
     assert len(few) < len(whole)
     assert f"{found.neighbours} heaviest neighbour" in found.lines[0]
     assert "raise --rows" in found.lines[0]
     by = ["layer", "head", "target"]
     expected = whole.sort_values("weight", ascending=False).groupby(by, observed=True).head(found.neighbours)
     assert set(few.itertuples(index=False, name=None)) == set(expected.itertuples(index=False, name=None))
-    nodes = frames.joined(list(entropies(maps, most_nodes=2)))
+    nodes = dataframes.joined(list(entropies(maps, most_nodes=2)))
     assert len(nodes) == 2 * len(whole[["layer", "head"]].drop_duplicates())

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from zoo.errors import DataError
-from zoo.tasks.graph.files import read_graph
 from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL, Graph, row_normalised, sparse_features, undirected
+from zoo.tasks.graph.readers import read_graph
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "graph"
 

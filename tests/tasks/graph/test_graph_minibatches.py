@@ -9,7 +9,7 @@ import torch
 
 from zoo.cli.main import main
 from zoo.config import compose, instantiate
-from zoo.tasks.graph.data import planted_graph
+from zoo.tasks.graph.datamodule import planted_graph
 from zoo.tasks.graph.graph import SPLITS
 
 SMALL: dict[str, Any] = {"nodes": 200, "classes": 3, "tags": 4, "trusted": 2, "distractors": 2, "width": 8}

@@ -15,9 +15,9 @@ from torch_geometric.nn import GATConv, GATv2Conv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from zoo.attention import GAT, Attention, AttentionFactory, DenseSupport, EdgeSupport, Softmax, Traits, record
-from zoo.tasks.graph.features import SparseFeatures
-from zoo.tasks.graph.field import Hop
-from zoo.tasks.graph.net import GraphAttention, elu
+from zoo.tasks.graph.models import GraphAttention, elu
+from zoo.tasks.graph.receptive_field import Hop
+from zoo.tasks.graph.sparse_features import SparseFeatures
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from zoo.attention import EdgeSupport
 from zoo.cli.main import main
-from zoo.tasks.graph import occlusion
+from zoo.tasks.graph import perturbation
 from zoo.tasks.graph.batch import Nodes
-from zoo.tasks.graph.features import SparseFeatures
-from zoo.tasks.graph.module import NodeClassifier
-from zoo.tasks.graph.occlusion import OccludableNode
+from zoo.tasks.graph.perturbation import OccludableNode
+from zoo.tasks.graph.sparse_features import SparseFeatures
+from zoo.tasks.graph.task import NodeClassifier
 
 NODE = 3
 
@@ -49,7 +49,7 @@ def graph(x: Any, support: EdgeSupport) -> Nodes:
 def test_neighbours_left_out(
     x: Any, layers: int, self_loops: bool, edges: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(occlusion, "_EDGES", 60)  # few copies at a time
+    monkeypatch.setattr(perturbation, "_EDGES", 60)  # few copies at a time
     made = module(layers=layers)
     support = EdgeSupport.from_edges(edges, NODES, self_loops=self_loops)
     found = OccludableNode(made, graph(x, support), NODE)

@@ -18,9 +18,9 @@ import torch
 from scipy import sparse
 
 from zoo.errors import ConfigError, DataError, OfflineError
-from zoo.tasks.graph import citations as planetoid
-from zoo.tasks.graph.citations import read_planetoid
+from zoo.tasks.graph import planetoid
 from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL
+from zoo.tasks.graph.planetoid import read_planetoid
 
 #        folder, nodes, edges, features, classes, train, isolated test nodes, density of the features
 FORMS = {

@@ -9,7 +9,7 @@ from scipy.stats import chi2_contingency, chisquare
 
 from zoo.errors import ConfigError
 from zoo.tasks.graph.graph import TEST, TRAIN, VAL, Graph
-from zoo.tasks.graph.planted import _facts, plant
+from zoo.tasks.graph.synthetic import _facts, plant
 
 CLASSES, TAGS, NODES = 5, 8, 3000
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zoo.attention import EdgeSupport, record
 from zoo.tasks.graph import stars
-from zoo.tasks.graph.features import SparseFeatures
+from zoo.tasks.graph.sparse_features import SparseFeatures
 from zoo.tasks.graph.stars import Stars
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.tasks.datasets import dataset
+from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
-from zoo.tasks.recommendation.data.log import Log
+from zoo.tasks.recommendation.data.interaction_log import Log
+from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
 
 Lists = Sequence[Sequence[int]]
 

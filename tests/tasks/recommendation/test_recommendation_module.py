@@ -17,7 +17,7 @@ from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax
-from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.models.sasrec import SASRec
 from zoo.tasks.recommendation.next_item import NextItem
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 

@@ -16,9 +16,9 @@ from zoo.checkpoints import checkpoint as files
 from zoo.cli import commands
 from zoo.cli.main import main
 from zoo.data.loader import Loader
-from zoo.tasks.recommendation.answers import because
-from zoo.tasks.recommendation.data.history_data import HistoryData
-from zoo.tasks.recommendation.maps.scored import some_users
+from zoo.tasks.recommendation.datamodule import HistoryData
+from zoo.tasks.recommendation.maps.attributions import some_users
+from zoo.tasks.recommendation.predictions import because
 
 MODELS = ("sasrec", "din")
 

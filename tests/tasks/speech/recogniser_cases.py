@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from zoo.attention import AttentionFactory, LocationAware, Softmax
+from zoo.nn import Bahdanau
 from zoo.optim import OptimizerConfig
-from zoo.tasks.generation import Bahdanau
-from zoo.tasks.generation.language import END, Language
+from zoo.tasks.seq2seq.text_codec import END, Language
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener, Recogniser
 from zoo.tasks.speech.batch import Utterance, Utterances, Written
 from zoo.text import Characters

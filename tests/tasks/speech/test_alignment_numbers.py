@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from zoo.tasks.speech.alignment import centres, covered, diagonality, distances, monotonic_steps, runs, sounding
+from zoo.tasks.speech.alignment_metrics import centres, covered, diagonality, distances, monotonic_steps, runs, sounding
 
 DIAGONAL = torch.eye(4, dtype=torch.float64)
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from zoo.errors import DataError
 from zoo.tasks.speech import Features
-from zoo.tasks.speech.arriving import Framing, Resampling, arriving, refusal
 from zoo.tasks.speech.data.features import Normalised, Scale
 from zoo.tasks.speech.data.resampling import resampled
+from zoo.tasks.speech.streaming_audio import Framing, Resampling, arriving, refusal
 
 CUTS = st.lists(st.integers(0, 3000), max_size=6)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.tasks.speech.intervals import RESAMPLES, Limit, interval, weighted
+from zoo.tasks.speech.bootstrap import RESAMPLES, Limit, interval, weighted
 from zoo.text import CER
 
 

@@ -12,10 +12,10 @@ from recogniser_cases import batch, language, recogniser, utterance
 from zoo.attention import Additive, AttentionFactory, Monotonic, MonotonicChunkwise, ScorePair, Softmax, record
 from zoo.decoding import force_decode
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.generation.language import BEGIN, END
-from zoo.tasks.generation.options import chosen
+from zoo.tasks.seq2seq.decoding_options import chosen
+from zoo.tasks.seq2seq.text_codec import BEGIN, END
 from zoo.tasks.speech.batch import Utterances
-from zoo.tasks.speech.nets.ctc import JointDecoder
+from zoo.tasks.speech.models.ctc import JointDecoder
 
 EXPECTED = {"offset": 0.0, "noise": 0.0, "inference": "expected"}
 GUIDED = {

@@ -15,9 +15,9 @@ from zoo.attention import NoAttention
 from zoo.decoding import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
-from zoo.tasks.generation.alignment import Forced
-from zoo.tasks.generation.language import END, Language
-from zoo.tasks.speech.alignment import onsets
+from zoo.tasks.seq2seq.text_codec import END, Language
+from zoo.tasks.seq2seq.word_alignment import Forced
+from zoo.tasks.speech.alignment_metrics import onsets
 from zoo.tasks.speech.batch import Utterances
 from zoo.text import Words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from zoo.tasks.generation.language import END, PAD
+from zoo.tasks.seq2seq.text_codec import END, PAD
 from zoo.tasks.speech.batch import Frames, Utterance, Utterances, Written
 
 

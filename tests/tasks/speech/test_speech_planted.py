@@ -9,7 +9,7 @@ import pytest
 
 from zoo.errors import ConfigError
 from zoo.tasks.speech.data.features import Features
-from zoo.tasks.speech.planted import RATE, Spoken, plant
+from zoo.tasks.speech.synthetic import RATE, Spoken, plant
 
 
 def small(**options: Any) -> Spoken:

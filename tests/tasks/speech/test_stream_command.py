@@ -23,10 +23,10 @@ from torch import nn
 from zoo.cli import commands
 from zoo.decoding import BeamSearch, Constraints
 from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.nn import Bahdanau
 from zoo.optim import OptimizerConfig
-from zoo.tasks.generation import Bahdanau
-from zoo.tasks.generation.language import Language
-from zoo.tasks.generation.writing import Longest
+from zoo.tasks.seq2seq.decoding_config import Longest
+from zoo.tasks.seq2seq.text_codec import Language
 from zoo.tasks.speech import Features, ListenAttendSpell, PyramidalListener, Recogniser
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.data.features import Normalised, Scale

@@ -16,11 +16,11 @@ from torch import nn
 from zoo.attention import Additive, AttentionFactory, Monotonic, Softmax
 from zoo.decoding import BeamSearch, Constraints
 from zoo.errors import ConfigError
-from zoo.tasks.generation import Bahdanau, InputFeeding
-from zoo.tasks.generation.writing import Longest, Writing
+from zoo.nn import Bahdanau, InputFeeding
+from zoo.tasks.seq2seq.decoding_config import Longest, Writing
 from zoo.tasks.speech import ConvolutionalListener, ListenAttendSpell, PyramidalListener
 from zoo.tasks.speech.batch import Frames
-from zoo.tasks.speech.streaming import Streaming
+from zoo.tasks.speech.streaming_decoder import Streaming
 
 FEATURES, TOKENS = 3, 9
 WRITING = Writing(BeamSearch(width=1, constraints=Constraints(shortest=2)), Longest(0.2, 4))

@@ -11,10 +11,10 @@ import torch
 from recogniser_cases import STRIDE, batch, language, telling
 
 from zoo.errors import ConfigError
-from zoo.tasks.generation.language import END
-from zoo.tasks.speech.alignment import focus, onsets, spoken
-from zoo.tasks.speech.time_files import ctm, text_grid, time_file
-from zoo.tasks.speech.times import Timed, Times, times_of
+from zoo.tasks.seq2seq.text_codec import END
+from zoo.tasks.speech.alignment_metrics import focus, onsets, spoken
+from zoo.tasks.speech.timestamp_writers import ctm, text_grid, time_file
+from zoo.tasks.speech.timestamps import Timed, Times, times_of
 
 TIMES = Times(
     [Timed('a"b', 0.1, 0.25, 0.5), Timed("c", 0.25, 0.4, 1.0)],

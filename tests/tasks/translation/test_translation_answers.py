@@ -14,10 +14,10 @@ from zoo.attention import record
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
-from zoo.tasks.contract import EXAMPLE
-from zoo.tasks.generation.language import END, UNKNOWN, Language, Spelled
-from zoo.tasks.generation.writing import begins
-from zoo.tasks.translation.answers import known_words, pharaoh
+from zoo.tasks.base import EXAMPLE
+from zoo.tasks.seq2seq.decoding_config import begins
+from zoo.tasks.seq2seq.text_codec import END, UNKNOWN, Language, Spelled
+from zoo.tasks.translation.predictions import known_words, pharaoh
 from zoo.text import Characters, Subwords
 
 

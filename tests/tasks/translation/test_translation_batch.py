@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from zoo.errors import CheckpointError
-from zoo.tasks.generation.language import BEGIN, END, PAD, Language
-from zoo.tasks.generation.source import Source
-from zoo.tasks.generation.targets import Targets
+from zoo.tasks.seq2seq.source import Source
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD, Language
 from zoo.tasks.translation.batch import Pair, Pairs
 from zoo.text import Words
 

@@ -15,12 +15,12 @@ from torch.nn import functional as F
 from zoo.attention import Additive, AttentionFactory, Constant, Softmax, Uniform
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
-from zoo.tasks.generation import Bahdanau
-from zoo.tasks.generation.alignment import read_again
-from zoo.tasks.generation.language import END
+from zoo.nn import Bahdanau
+from zoo.tasks.seq2seq.text_codec import END
+from zoo.tasks.seq2seq.word_alignment import read_again
 from zoo.tasks.translation import PairData, RecurrentEncoder, RecurrentTranslator, planted_translation
 from zoo.tasks.translation.batch import Pairs
-from zoo.tasks.translation.planted import (
+from zoo.tasks.translation.synthetic import (
     ADJECTIVES,
     ADVERBS,
     ARTICLES,

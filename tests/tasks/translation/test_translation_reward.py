@@ -18,8 +18,8 @@ from translation_cases import languages, translator
 from zoo.attention import AttentionFactory, HardReinforce, ScaledDot, Softmax, Support
 from zoo.checkpoints.finetune import load_matching_weights
 from zoo.errors import ZooError
-from zoo.tasks.generation import Bahdanau, InputFeeding, Luong, Reward, ScheduledSampling
-from zoo.tasks.generation.language import Language
+from zoo.nn import Bahdanau, InputFeeding, Luong, Reward, ScheduledSampling
+from zoo.tasks.seq2seq.text_codec import Language
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator, TransformerTranslator, Translator
 from zoo.tasks.translation.batch import Languages, Pair, Pairs
 from zoo.text import Words

@@ -7,8 +7,8 @@ import pytest
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.translation import planted_summaries
-from zoo.tasks.translation.planted import NOUNS, VERBS, Sentences
-from zoo.tasks.translation.summaries import JOINING, MATTERS, OTHERS, plant_summaries
+from zoo.tasks.translation.synthetic import NOUNS, VERBS, Sentences
+from zoo.tasks.translation.synthetic_summaries import JOINING, MATTERS, OTHERS, plant_summaries
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from translation_cases import TARGETS, Knowing, Small, languages, pair, pairs, t
 
 from zoo.decoding import BeamSearch, Constraints, GNMTLength, Hypothesis, Ranking
 from zoo.errors import ConfigError
-from zoo.tasks.generation import Longest, ScheduledSampling
-from zoo.tasks.generation.alignment import Forced, read_again
-from zoo.tasks.generation.language import END, Language
-from zoo.tasks.generation.scheduled import partly_free
+from zoo.tasks.seq2seq import Longest, ScheduledSampling
+from zoo.tasks.seq2seq.scheduled_sampling import partly_free
+from zoo.tasks.seq2seq.text_codec import END, Language
+from zoo.tasks.seq2seq.word_alignment import Forced, read_again
 from zoo.tasks.translation import Translator
 from zoo.tasks.translation.batch import Languages, Pairs
-from zoo.tasks.translation.figures import omitted, one_off, reordered
+from zoo.tasks.translation.metrics import omitted, one_off, reordered
 from zoo.text import Words
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from zoo.attention import Additive, AttentionFactory, KVCache, MultiheadAttention, Softmax
 from zoo.attention.attention_state import select_beams
+from zoo.nn.seq2seq.model import GeneratingNet
 from zoo.optim import OptimizerConfig
-from zoo.tasks.generation.language import END, Language
-from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.source import Source
+from zoo.tasks.seq2seq.source import Source
+from zoo.tasks.seq2seq.text_codec import END, Language
 from zoo.tasks.translation import Translator
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.text import Words

@@ -11,8 +11,8 @@ from torch import nn
 
 from zoo.attention import CBAM, EfficientChannel, SqueezeExcitation
 from zoo.tasks.vision.costs import Cost, gate_costs
-from zoo.tasks.vision.nets.resnet import ResNet
-from zoo.tasks.vision.nets.torchvision_cnn import TorchvisionCNN
+from zoo.tasks.vision.models.resnet import ResNet
+from zoo.tasks.vision.models.torchvision_cnn import TorchvisionCNN
 
 
 def convolution(inputs: int, outputs: int, kernel: int, side: int) -> int:

@@ -18,8 +18,8 @@ from zoo.config.instantiate import build
 from zoo.errors import ConfigError
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.vision.batch import Images
-from zoo.tasks.vision.data.sources import planted_glimpse
-from zoo.tasks.vision.module import ImageClassifier
+from zoo.tasks.vision.datasets import planted_glimpse
+from zoo.tasks.vision.task import ImageClassifier
 from zoo.training.preflight import try_batch
 from zoo.training.trainer import make_command_trainer
 

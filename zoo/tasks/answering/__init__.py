@@ -5,9 +5,9 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "answerer": ["HypothesisJudge", "PictureAnswerer", "SpanReader"],
-        "data.answer_data": ["AnswerData"],
-        "data.sources": [
+        "task": ["HypothesisJudge", "PictureAnswerer", "SpanReader"],
+        "datamodule": ["AnswerData"],
+        "datasets": [
             "hypotheses",
             "passage_questions",
             "picture_questions",
@@ -16,8 +16,8 @@ __getattr__, __all__ = exports(
             "planted_questions",
             "sick",
         ],
-        "nets.bidaf": ["BiDAF"],
-        "nets.coattention": ["CoAttentionAnswerer"],
-        "nets.esim": ["ESIM"],
+        "models.bidaf": ["BiDAF"],
+        "models.coattention": ["CoAttentionAnswerer"],
+        "models.esim": ["ESIM"],
     },
 )

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from zoo.tasks.batches import moved
-from zoo.tasks.generation.batch import all_known
-from zoo.tasks.generation.source import Source
-from zoo.tasks.pictures.seen import Original, Seen
+from zoo.data.transfer import to_device
+from zoo.nn.images.image_input import Original, Seen
+from zoo.tasks.seq2seq.batch import all_known
+from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.vision.batch import normalised
 
 Link = tuple[int, int]
@@ -190,7 +190,7 @@ class Questions:
         )
 
     def to(self, device: torch.device | str) -> Questions:
-        return moved(self, device)
+        return to_device(self, device)
 
 
 def _gold(links: Sequence[Sequence[Link]], question: Source, passage: Source) -> Bool[Tensor, "b m n"]:

@@ -5,10 +5,10 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "captioner": ["Captioner"],
-        "data.caption_data": ["CaptionData"],
-        "data.sources": ["captions", "coco", "flickr8k", "planted_scenes"],
-        "nets.show_attend_tell": ["ShowAttendTell"],
-        "nets.transformer_captioner": ["TransformerCaptioner"],
+        "task": ["Captioner"],
+        "datamodule": ["CaptionData"],
+        "datasets": ["captions", "coco", "flickr8k", "planted_scenes"],
+        "models.show_attend_tell": ["ShowAttendTell"],
+        "models.transformer_captioner": ["TransformerCaptioner"],
     },
 )

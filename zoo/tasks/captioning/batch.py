@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from zoo.tasks.generation.batch import GeneratingBatch, all_known
-from zoo.tasks.generation.language import Language
-from zoo.tasks.generation.targets import Targets
-from zoo.tasks.pictures.seen import Original, Seen, cells_of
+from zoo.nn.images.image_input import Original, Seen, cells_of
+from zoo.tasks.seq2seq.batch import GeneratingBatch, all_known
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import Language
 from zoo.tasks.vision.batch import normalised
 from zoo.text import Frequencies
 

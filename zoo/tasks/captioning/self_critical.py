@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
+from zoo.nn.seq2seq.model import GeneratingNet
 from zoo.tasks.captioning.batch import Pictures
-from zoo.tasks.generation.language import BEGIN, END, PAD
-from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.targets import Targets, padded
-from zoo.tasks.generation.writing import Writing
+from zoo.tasks.seq2seq.decoding_config import Writing
+from zoo.tasks.seq2seq.targets import Targets, padded
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.text import CIDEr
 
 

@@ -6,11 +6,11 @@ __getattr__, __all__ = exports(
     __name__,
     {
         "data.augmentation": ["Augmentation"],
-        "data.document_data": ["DocumentData"],
-        "data.sources": ["imdb", "newsgroups20", "planted_reviews", "text_folder", "text_table", "yelp"],
-        "module": ["DocumentClassifier"],
-        "nets.flat": ["FlatAttention"],
-        "nets.han": ["HAN", "HANTransformer"],
-        "nets.long": ["LongDocument"],
+        "datamodule": ["DocumentData"],
+        "datasets": ["imdb", "newsgroups20", "planted_reviews", "text_folder", "text_table", "yelp"],
+        "task": ["DocumentClassifier"],
+        "models.pooled_classifier": ["FlatAttention"],
+        "models.han": ["HAN", "HANTransformer"],
+        "models.long_document": ["LongDocument"],
     },
 )

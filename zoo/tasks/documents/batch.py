@@ -14,8 +14,8 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from zoo.attention.kernels.cache import outside_inference_mode
-from zoo.tasks.documents.labels import LabelSet
-from zoo.tasks.ranges import owners, ranges
+from zoo.nn.segments import owners, ranges
+from zoo.tasks.documents.label_set import LabelSet
 
 
 @dataclass(frozen=True, eq=False)

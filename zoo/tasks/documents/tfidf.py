@@ -10,7 +10,7 @@ from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.tasks.baselines import HELD_OUT, Baseline, fit_logistic_regression, predict_majority
 
 if TYPE_CHECKING:
-    from zoo.tasks.documents.data.document_data import DocumentData
+    from zoo.tasks.documents.datamodule import DocumentData
 
 _NAME = "TF-IDF with logistic regression"
 _CHEAP = 3_000_000

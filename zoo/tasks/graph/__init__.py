@@ -5,8 +5,8 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "data": ["GraphData", "graph_files", "planetoid", "planted_graph"],
-        "module": ["NodeClassifier"],
-        "net": ["GraphAttentionNet"],
+        "datamodule": ["GraphData", "graph_files", "planetoid", "planted_graph"],
+        "task": ["NodeClassifier"],
+        "models": ["GraphAttentionNet"],
     },
 )

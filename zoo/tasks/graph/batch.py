@@ -10,8 +10,8 @@ import torch
 
 from zoo.attention import EdgeSupport
 from zoo.maps import edge_gold
-from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
+from zoo.tasks.graph.sparse_features import SparseFeatures
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=".*torch.jit.script.*")  # raised by PyG at import

@@ -11,12 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport
-from zoo.tasks.graph.features import SparseFeatures
-from zoo.tasks.graph.field import Hop, receptive_field
-from zoo.tasks.graph.net import elu
+from zoo.tasks.graph.models import elu
+from zoo.tasks.graph.receptive_field import Hop, receptive_field
+from zoo.tasks.graph.sparse_features import SparseFeatures
 
 if TYPE_CHECKING:
-    from zoo.tasks.graph.net import GraphAttentionNet
+    from zoo.tasks.graph.models import GraphAttentionNet
 
 _ENDS = 2**18
 """Maximum number of edges and output nodes that are computed at once, unless one node has more edges."""

@@ -5,12 +5,12 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "click": ["CandidateRanker"],
-        "data.history_data": ["HistoryData"],
-        "data.sources": ["interactions", "planted_baskets", "planted_sessions", "published"],
+        "ctr": ["CandidateRanker"],
+        "datamodule": ["HistoryData"],
+        "datasets": ["interactions", "planted_baskets", "planted_sessions", "published"],
         "losses": ["BCE", "FullSoftmax", "GeneralisedBCE", "SampledSoftmax"],
-        "nets.din": ["DIN"],
-        "nets.sasrec": ["SASRec"],
+        "models.din": ["DIN"],
+        "models.sasrec": ["SASRec"],
         "next_item": ["NextItem"],
         "ranking.protocol": ["Protocol"],
     },

@@ -11,8 +11,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from zoo.attention.kernels.cache import outside_inference_mode
-from zoo.tasks.batches import moved
-from zoo.tasks.ranges import owners
+from zoo.data.transfer import to_device
+from zoo.nn.segments import owners
 
 UNKNOWN = "<unknown>"
 """Name of the row that rare items share."""
@@ -111,4 +111,4 @@ class Histories:
         return torch.arange(len(self.items), device=self.items.device) - self.starts[self.users]
 
     def to(self, device: torch.device | str) -> Histories:
-        return moved(self, device)
+        return to_device(self, device)

@@ -14,16 +14,16 @@ from zoo import distributed
 from zoo.attention import record
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError
+from zoo.nn.packing import Packing
 from zoo.optim import OptimizerConfig
-from zoo.tasks.contract import Invariance
-from zoo.tasks.packing import Packing
-from zoo.tasks.recommendation.answers import recommended
+from zoo.tasks.base import Invariance
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.passes import NOT_RECORDED, HistoryPass, RecordedPass
-from zoo.tasks.recommendation.maps.scored import How, influence, refusal
-from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.maps.attributions import How, influence, refusal
+from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, HistoryPass, RecordedPass
+from zoo.tasks.recommendation.models.sasrec import SASRec
+from zoo.tasks.recommendation.predictions import recommended
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.tasks.recommendation.recommender import Recommender
+from zoo.tasks.recommendation.task import Recommender
 from zoo.types import PositiveInt, validate_ranges
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from zoo.errors import DataError
-from zoo.tasks.ranges import owners
+from zoo.nn.segments import owners
 from zoo.tasks.recommendation.batch import Histories
 
 Shape = Literal["uniform", "log_uniform", "popularity"]

@@ -7,10 +7,10 @@ __getattr__, __all__ = exports(
     {
         "data.augmentation": ["Augmentation"],
         "data.features": ["Features"],
-        "data.sources": ["audio_manifest", "fsdd", "fsdd_strings", "librispeech", "planted_tones", "speech_commands"],
-        "data.speech_data": ["SpeechData"],
-        "nets.listen_attend_spell": ["ListenAttendSpell"],
-        "nets.listeners": ["ConvolutionalListener", "PyramidalListener", "TransformerListener"],
-        "recogniser": ["Recogniser"],
+        "datasets": ["audio_manifest", "fsdd", "fsdd_strings", "librispeech", "planted_tones", "speech_commands"],
+        "datamodule": ["SpeechData"],
+        "models.listen_attend_spell": ["ListenAttendSpell"],
+        "models.encoders": ["ConvolutionalListener", "PyramidalListener", "TransformerListener"],
+        "task": ["Recogniser"],
     },
 )

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
-from zoo.tasks.generation.batch import GeneratingBatch, all_known
-from zoo.tasks.generation.language import Language
-from zoo.tasks.generation.source import Padded
-from zoo.tasks.generation.targets import Targets
+from zoo.tasks.seq2seq.batch import GeneratingBatch, all_known
+from zoo.tasks.seq2seq.source import Padded
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import Language
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "data.pair_data": ["PairData"],
-        "data.sources": ["iwslt14", "multi30k", "planted_summaries", "planted_translation", "text_pairs"],
-        "nets.recurrent_encoder": ["RecurrentEncoder"],
-        "nets.recurrent_translator": ["RecurrentTranslator"],
-        "nets.transformer_translator": ["TransformerTranslator"],
-        "translator": ["Translator"],
+        "datamodule": ["PairData"],
+        "datasets": ["iwslt14", "multi30k", "planted_summaries", "planted_translation", "text_pairs"],
+        "models.recurrent_encoder": ["RecurrentEncoder"],
+        "models.recurrent_translator": ["RecurrentTranslator"],
+        "models.transformer_translator": ["TransformerTranslator"],
+        "task": ["Translator"],
     },
 )

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from zoo.tasks.generation.batch import GeneratingBatch, all_known
-from zoo.tasks.generation.language import Language
-from zoo.tasks.generation.source import Source
-from zoo.tasks.generation.targets import Targets
+from zoo.tasks.seq2seq.batch import GeneratingBatch, all_known
+from zoo.tasks.seq2seq.source import Source
+from zoo.tasks.seq2seq.targets import Targets
+from zoo.tasks.seq2seq.text_codec import Language
 
 Link = tuple[int, int]
 """A target token and the source token that it was made of, each by its place in its text."""

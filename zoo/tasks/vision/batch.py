@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
+from zoo.data.transfer import to_device
 from zoo.errors import DataError
 from zoo.plurals import count_noun
-from zoo.tasks.batches import moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Images:
         return replace(self, pixels=pixels)
 
     def to(self, device: torch.device | str) -> Images:
-        return moved(self, device)
+        return to_device(self, device)
 
 
 def collate(

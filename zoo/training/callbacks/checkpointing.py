@@ -16,7 +16,7 @@ from torch import Tensor
 from zoo.checkpoints import checkpoint
 from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, did_you_mean
-from zoo.tasks.contract import Mode, Task
+from zoo.tasks.base import Mode, Task
 from zoo.training import resume_state
 from zoo.training.callbacks.ema import get_averaged_weights
 from zoo.training.loggers import get_logged_metrics

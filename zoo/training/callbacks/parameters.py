@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytorch_lightning as pl
 
 from zoo.errors import ConfigError
-from zoo.tasks.contract import Task
+from zoo.tasks.base import Task
 
 
 class GradualUnfreezing(pl.Callback):

@@ -13,8 +13,8 @@ from zoo.data.splits import NONE, TEST, TRAIN, VAL
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.answering.data.answer_set import AnswerSet
-from zoo.tasks.answering.data.table import read_answer_table
-from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.answering.data.answer_table import read_answer_table
+from zoo.tasks.vision.data.image_list import Reading
 
 PASSAGES = (
     "context,question,answer,start,split\n"

@@ -12,7 +12,7 @@ from answering_cases import CNN, DOT
 
 from zoo.attention import AttentionFactory, Constant, Uniform
 from zoo.maps import labelled
-from zoo.maps.source import MapOptions
+from zoo.maps.explainer import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.answering import (
     ESIM,
@@ -25,10 +25,10 @@ from zoo.tasks.answering import (
     planted_passages,
     planted_questions,
 )
-from zoo.tasks.answering.looking import SCORED, gold_of
+from zoo.tasks.answering.attention_targets import SCORED, gold_of
+from zoo.tasks.answering.explanation import AnswerMaps
 from zoo.tasks.answering.maps.example import PICTURE, AnsweredQuestion
-from zoo.tasks.answering.maps.map_source import AnswerMaps
-from zoo.tasks.answering.maps.occlusion import OccludableQuestion
+from zoo.tasks.answering.maps.perturbation import OccludableQuestion
 
 FEW: dict[str, Any] = {"held_out": 6, "max_epochs": 1, "batch_size": 4}
 MADE: dict[str, Any] = {

@@ -12,11 +12,11 @@ from PIL import Image
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import DataError
-from zoo.tasks.batches import Batching
+from zoo.tasks.batching import Batching
 from zoo.tasks.captioning import CaptionData
-from zoo.tasks.captioning.data.caption_data import CaptionSource
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.generation.language import UNKNOWN
+from zoo.tasks.captioning.datamodule import CaptionSource
+from zoo.tasks.seq2seq.text_codec import UNKNOWN
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.transforms import Preprocessing
 from zoo.validation import validate

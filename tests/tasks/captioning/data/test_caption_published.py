@@ -16,8 +16,8 @@ from PIL import Image
 from zoo.data.splits import SPLITS, TEST, TRAIN, VAL
 from zoo.errors import DataError
 from zoo.tasks.captioning.data.published import read_coco, read_flickr8k
-from zoo.tasks.captioning.data.sources import flickr8k
-from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.captioning.datasets import flickr8k
+from zoo.tasks.vision.data.image_list import Reading
 
 LISTS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
 

@@ -16,10 +16,10 @@ from zoo.data.splits import NONE, TEST, TRAIN, VAL
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.data.files import read_pictures
-from zoo.tasks.captioning.data.sources import captions
-from zoo.tasks.captioning.data.table import Columns, read_caption_table
-from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.captioning.data.caption_table import Columns, read_caption_table
+from zoo.tasks.captioning.data.readers import read_pictures
+from zoo.tasks.captioning.datasets import captions
+from zoo.tasks.vision.data.image_list import Reading
 
 Write = Callable[[str], Path]
 SAMPLE = Path(__file__).parents[4] / "data" / "samples" / "captioning" / "captions.csv"

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.batches import Batching
+from zoo.nn.images.classifier import PictureNet
+from zoo.tasks.batching import Batching
 from zoo.tasks.captioning import CaptionData
 from zoo.tasks.captioning.data import features
-from zoo.tasks.captioning.data.caption_data import CaptionSource
 from zoo.tasks.captioning.data.caption_set import CaptionSet
+from zoo.tasks.captioning.datamodule import CaptionSource
 from zoo.tasks.vision import Augmentation
-from zoo.tasks.vision.data.listing import Decoded, Reading
-from zoo.tasks.vision.nets.picture_net import PictureNet
+from zoo.tasks.vision.data.image_list import Decoded, Reading
 
 COUNT = 7
 

@@ -12,10 +12,10 @@ from captioning_cases import captioner, doubled, pictures, recurrent, transforme
 from zoo.attention import record
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import labelled
+from zoo.nn.images.image_input import Original
 from zoo.tasks.captioning.maps.example import OF_REFERENCE, WORDS, CaptionedPicture
-from zoo.tasks.captioning.maps.occlusion import OccludableScene
-from zoo.tasks.captioning.maps.sheet import WordPlace, contact_sheet
-from zoo.tasks.pictures.seen import Original
+from zoo.tasks.captioning.maps.perturbation import OccludableScene
+from zoo.tasks.captioning.plots import WordPlace, contact_sheet
 
 SIZE = (20, 30)
 

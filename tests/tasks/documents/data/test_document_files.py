@@ -14,7 +14,7 @@ from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.documents.data.corpus import Corpus
-from zoo.tasks.documents.data.files import Reading, read_text_folder, read_text_table, read_texts_at, texts_as_written
+from zoo.tasks.documents.data.readers import Reading, read_text_folder, read_text_table, read_texts_at, texts_as_written
 
 NAME = "texts.csv"
 Write = Callable[..., Path]

@@ -10,7 +10,7 @@ import pytest
 from document_run_cases import checkpoint
 
 from zoo import maps
-from zoo.tasks.documents.maps.page import Line, page
+from zoo.tasks.documents.plots import Line, page
 
 SITES = {
     "han": {"words.pool.attend", "sentences.pool.attend", "words x sentences"},

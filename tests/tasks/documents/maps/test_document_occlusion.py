@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 import zoo.maps
 from zoo.tasks.documents.batch import Document, Documents
-from zoo.tasks.documents.labels import LabelSet
-from zoo.tasks.documents.maps import occlusion
-from zoo.tasks.documents.maps.map_source import DocumentMaps
-from zoo.tasks.documents.maps.occlusion import OccludableDocument
-from zoo.tasks.documents.module import DocumentClassifier
+from zoo.tasks.documents.explanation import DocumentMaps
+from zoo.tasks.documents.label_set import LabelSet
+from zoo.tasks.documents.maps import perturbation
+from zoo.tasks.documents.maps.perturbation import OccludableDocument
+from zoo.tasks.documents.task import DocumentClassifier
 
 TEXT = [[4, 7, 1], [9], [2, 4, 4, 12], [20, 3]]
 
@@ -43,7 +43,7 @@ def module(name: str = "HAN") -> DocumentClassifier:
 
 @pytest.mark.parametrize(("name", "targets"), [*((name, "single") for name in NETS), ("HAN", "multi")])
 def test_words_left_out(name: str, targets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(occlusion, "_WORDS", 30)  # three variants at a time
+    monkeypatch.setattr(perturbation, "_WORDS", 30)  # three variants at a time
     ours, batch = module(name), document(TEXT, targets)
     found = OccludableDocument(ours, batch)
     torch.testing.assert_close(found.attention, ours.explain(batch).weights[:, 0])

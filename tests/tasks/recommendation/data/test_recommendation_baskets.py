@@ -9,11 +9,11 @@ from torchmetrics.functional.classification import binary_auroc
 
 from zoo.attention import ActivationUnit, AttentionFactory, Constant, Uniform, Unnormalized
 from zoo.errors import ConfigError
-from zoo.tasks.recommendation.click import sample_candidates
-from zoo.tasks.recommendation.data.baskets import fill
-from zoo.tasks.recommendation.data.log import Log
-from zoo.tasks.recommendation.nets.din import DIN
+from zoo.tasks.recommendation.ctr import sample_candidates
+from zoo.tasks.recommendation.data.interaction_log import Log
+from zoo.tasks.recommendation.models.din import DIN
 from zoo.tasks.recommendation.ranking.protocol import Protocol
+from zoo.tasks.recommendation.synthetic_baskets import fill
 
 SMALL = {"users": 400, "items": 60, "first": 5, "size": 16, "noise": 0.2}
 

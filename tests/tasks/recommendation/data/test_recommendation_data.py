@@ -11,8 +11,8 @@ from recommendation_cases import data_of
 
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.recommendation.batch import UNKNOWN, Histories
-from zoo.tasks.recommendation.data.history_data import HistoryData
-from zoo.tasks.recommendation.data.log import Log
+from zoo.tasks.recommendation.data.interaction_log import Log
+from zoo.tasks.recommendation.datamodule import HistoryData
 
 ITEMS = 7
 USERS = st.lists(st.lists(st.integers(0, ITEMS - 1), min_size=1, max_size=9), min_size=1, max_size=8)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.recommendation.data import columns, files
-from zoo.tasks.recommendation.data.files import Reading, read_interactions
+from zoo.tasks.recommendation.data import csv_blocks, readers
 from zoo.tasks.recommendation.data.interactions import Interactions, IrregularError
+from zoo.tasks.recommendation.data.readers import Reading, read_interactions
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "recommendation"
 
@@ -41,7 +41,7 @@ def never_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         pytest.fail("the rows were read one by one")
 
-    monkeypatch.setattr(files, "_row_reader", refuse)
+    monkeypatch.setattr(readers, "_row_reader", refuse)
 
 
 def rows(found: Interactions) -> list[tuple]:
@@ -321,9 +321,9 @@ def test_the_fast_way_reads_what_the_slow_one_does(
         raise IrregularError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_BLOCK", block)
+        patch.setattr(csv_blocks, "_BLOCK", block)
         fast = outcome(path, reading)
-        patch.setattr(files, "add_columns", refuse)
+        patch.setattr(readers, "add_columns", refuse)
         assert outcome(path, reading) == fast
 
 

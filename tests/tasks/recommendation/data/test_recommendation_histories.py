@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError
-from zoo.tasks.batches import Batching
-from zoo.tasks.recommendation.data.files import Reading
-from zoo.tasks.recommendation.data.histories import items_of, read_histories
-from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
-from zoo.tasks.recommendation.data.log import Log
+from zoo.tasks.batching import Batching
+from zoo.tasks.recommendation.data.history_reader import items_of, read_histories
+from zoo.tasks.recommendation.data.interaction_log import Log
+from zoo.tasks.recommendation.data.readers import Reading
+from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "recommendation"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.recommendation.batch import UNKNOWN
-from zoo.tasks.recommendation.data.log import Log, make_log, renumbered
+from zoo.tasks.recommendation.data.interaction_log import Log, make_log, renumbered
 
 USERS = ["ann", "bob", "cyn", "dan", "eve"]
 ITEMS = ["a", "b", "c", "d", "e", "f"]

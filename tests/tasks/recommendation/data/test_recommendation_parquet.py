@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError, ZooError
 from zoo.tasks.recommendation.data import parquet
-from zoo.tasks.recommendation.data.files import Reading, read_interactions
 from zoo.tasks.recommendation.data.interactions import Interactions, IrregularError
+from zoo.tasks.recommendation.data.readers import Reading, read_interactions
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from zoo.attention import AttentionFactory, Constant, Rotary, ScaledDot, Softmax, Uniform
 from zoo.errors import ConfigError
-from zoo.tasks.recommendation.data.log import Log
-from zoo.tasks.recommendation.data.planted import limit, plant
-from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.data.interaction_log import Log
+from zoo.tasks.recommendation.models.sasrec import SASRec
+from zoo.tasks.recommendation.synthetic import limit, plant
 
 SMALL = {"users": 400, "items": 40, "reach": 5, "shortest": 8, "longest": 14, "noise": 0.2}
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from zoo.errors import DataError, OfflineError
+from zoo.tasks.recommendation import datasets as data
 from zoo.tasks.recommendation.data import published
-from zoo.tasks.recommendation.data import sources as data
-from zoo.tasks.recommendation.data.log import Log
+from zoo.tasks.recommendation.data.interaction_log import Log
 from zoo.tasks.recommendation.data.published import (
     BEAUTY,
     ML_1M,

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from zoo.maps import draw
+from zoo.maps import plots
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
-from zoo.tasks.recommendation.maps.tables import ByDistance
+from zoo.tasks.recommendation.maps.distance_table import ByDistance
+from zoo.tasks.recommendation.plots import Bars, Panel, distance_figure, session
 
 
 def _padded(weights: torch.Tensor, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,7 +84,7 @@ def test_a_session_names_its_items() -> None:
         "Costs $5 and $6  2",
         "A title that is much too long…  3",
     ]
-    assert [label.get_color() for label in labels] == [draw.INK, draw.GOLD, draw.INK]
+    assert [label.get_color() for label in labels] == [plots.INK, plots.GOLD, plots.INK]
     figure.canvas.draw()  # dollar signs are not parsed as mathematics
     written = {text.get_text() for text in figure.axes[1].texts}
     assert written == {"-1.00", "+2.00"}

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from zoo.attention import ActivationUnit, AttentionFactory, ScaledDot, Softmax, Unnormalized
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.click import CandidateRanker
-from zoo.tasks.recommendation.maps import occlusion
-from zoo.tasks.recommendation.maps.occlusion import OccludableHistory
-from zoo.tasks.recommendation.maps.scored import replacements
-from zoo.tasks.recommendation.nets.din import DIN
-from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.ctr import CandidateRanker
+from zoo.tasks.recommendation.maps import perturbation
+from zoo.tasks.recommendation.maps.attributions import replacements
+from zoo.tasks.recommendation.maps.perturbation import OccludableHistory
+from zoo.tasks.recommendation.models.din import DIN
+from zoo.tasks.recommendation.models.sasrec import SASRec
 from zoo.tasks.recommendation.next_item import NextItem
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.tasks.recommendation.recommender import Recommender
+from zoo.tasks.recommendation.task import Recommender
 
 FILES = Path(__file__).parents[3] / "checkpoints" / "files"
 ITEMS, LENGTH = 12, 8
@@ -49,7 +49,7 @@ def batch() -> Histories:
 
 
 def test_items_left_out(module: Recommender, batch: Histories, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(occlusion, "ROWS", 20)  # three variants at a time
+    monkeypatch.setattr(perturbation, "ROWS", 20)  # three variants at a time
     found = OccludableHistory(module, batch)
     torch.testing.assert_close(found.attention, module.shares(batch))
     first, second, spare = replacements(batch.catalogue.counts).tolist()

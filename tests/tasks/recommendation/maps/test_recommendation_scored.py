@@ -22,8 +22,8 @@ from zoo.attention import (
     sites,
 )
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.maps import scored as scored_maps
-from zoo.tasks.recommendation.maps.scored import (
+from zoo.tasks.recommendation.maps import attributions as scored_maps
+from zoo.tasks.recommendation.maps.attributions import (
     by_user,
     gold_positions,
     influence,
@@ -32,7 +32,7 @@ from zoo.tasks.recommendation.maps.scored import (
     refusal,
     some_users,
 )
-from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.models.sasrec import SASRec
 
 ITEMS, LENGTH = 20, 12
 LENGTHS = (5, 1, 12, 3, 12, 7)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from zoo.tasks.speech import Augmentation, Features, SpeechData, planted_tones
-from zoo.tasks.speech.data.speech_data import times_of_tokens
+from zoo.tasks.speech.datamodule import times_of_tokens
 from zoo.text import Characters, Words
 from zoo.validation import validate
 

@@ -16,8 +16,8 @@ from run_cases import figures
 from zoo import maps
 from zoo.attention import record
 from zoo.tasks.speech.maps.example import ALIGNMENT, OF_REFERENCE, HeardRecording
-from zoo.tasks.speech.maps.occlusion import OccludableRecording
-from zoo.tasks.speech.maps.picture import aligned_figure
+from zoo.tasks.speech.maps.perturbation import OccludableRecording
+from zoo.tasks.speech.plots import aligned_figure
 
 
 def rows(path: Path) -> list[dict[str, str]]:

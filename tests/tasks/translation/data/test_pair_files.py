@@ -17,16 +17,16 @@ from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL
 from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.encoding import linked
-from zoo.tasks.translation.data.files import (
+from zoo.tasks.translation.data.pair_collector import Reading
+from zoo.tasks.translation.data.readers import (
     Aligned,
     read_pair_files,
     read_pair_table,
     read_pairs_at,
     texts_as_written,
 )
-from zoo.tasks.translation.data.found import Reading
-from zoo.tasks.translation.data.sources import text_pairs
+from zoo.tasks.translation.data.token_links import linked
+from zoo.tasks.translation.datasets import text_pairs
 from zoo.text import Characters, Subwords, Tokenizer, Words
 from zoo.text.tokens import tokens_of_words
 

@@ -16,16 +16,16 @@ from translation_cases import SOURCES, Small, languages, pairs, translator
 
 import zoo.maps
 from zoo.decoding.teacher_forcing import force_decode
+from zoo.maps.explainer import MapOptions
 from zoo.maps.export import export
-from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
-from zoo.tasks.generation.alignment import read_again
-from zoo.tasks.generation.language import BEGIN, END
-from zoo.tasks.generation.maps.gradients import Reached, gradient_norms, reach_figure
-from zoo.tasks.generation.source import Source
-from zoo.tasks.generation.writing import begins
+from zoo.tasks.seq2seq.decoding_config import begins
+from zoo.tasks.seq2seq.gradients import Reached, gradient_norms, reach_figure
+from zoo.tasks.seq2seq.source import Source
+from zoo.tasks.seq2seq.text_codec import BEGIN, END
+from zoo.tasks.seq2seq.word_alignment import read_again
 from zoo.tasks.translation import PairData, Translator, planted_translation
-from zoo.tasks.translation.maps.occlusion import OccludableText
+from zoo.tasks.translation.maps.perturbation import OccludableText
 
 DATA = planted_translation(pairs=20, held_out=6, longest=8, max_epochs=1, batch_size=4)
 

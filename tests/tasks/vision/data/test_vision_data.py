@@ -14,13 +14,13 @@ from vision_published_cases import SMALL_CIFAR10, SMALL_IDX, publish_cifar, publ
 
 from zoo.config import compose, instantiate
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.datasets import dataset
+from zoo.tasks.dataset_registry import dataset
+from zoo.tasks.vision import datasets as sets
 from zoo.tasks.vision.batch import Images
-from zoo.tasks.vision.data import sources as sets
-from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.image_data import ImageData, PictureSource
+from zoo.tasks.vision.data.image_set import PictureSet
 from zoo.tasks.vision.data.published import SETS
 from zoo.tasks.vision.data.transforms import Augmentation
+from zoo.tasks.vision.datamodule import ImageData, PictureSource
 
 SPLITS = np.array(["train"] * 11 + ["val"] * 4 + ["test"] * 5 + [""])
 

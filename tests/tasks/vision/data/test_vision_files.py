@@ -19,10 +19,10 @@ from zoo.data.option_hints import set_offered_options
 from zoo.data.splits import split_stratified
 from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.files import read_image_folder, read_image_table, read_pictures_at
-from zoo.tasks.vision.data.folders import picture_walk
-from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.vision.data.image_folder import picture_walk
+from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.readers import read_image_folder, read_image_table, read_pictures_at
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "vision"
 PLAIN = Reading(channels=1)

@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from zoo.errors import DataError
-from zoo.tasks.vision.data import picture
-from zoo.tasks.vision.data.picture import PictureError, read_header, read_picture
+from zoo.tasks.vision.data import image_io as picture
+from zoo.tasks.vision.data.image_io import PictureError, read_header, read_picture
 
 GREY = np.arange(0, 240, 20, dtype=np.uint8).reshape(3, 4)
 RGB = np.stack([GREY, GREY[::-1], 255 - GREY], axis=2)

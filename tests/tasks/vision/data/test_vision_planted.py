@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from zoo.attention import AttentionFactory, Constant, ScaledDot, Softmax, Uniform
 from zoo.errors import ConfigError
 from zoo.tasks.vision.batch import normalised
-from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.planted import _MOST_COLOURS, _palette, plant
-from zoo.tasks.vision.nets.vit import ViT
+from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.models.vit import ViT
+from zoo.tasks.vision.synthetic import _MOST_COLOURS, _palette, plant
 
 GRIDS = {"frame": {"rows": 3, "columns": 4, "colours": 13}, "cell": {"rows": 4, "columns": 3, "margin": 2}}
 """Options of small sets, by cue."""

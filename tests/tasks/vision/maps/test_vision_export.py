@@ -15,18 +15,18 @@ from torch import nn
 import zoo.maps
 from zoo.attention import CBAM, AttentionFactory, ScaledDot, Softmax, sites
 from zoo.errors import ConfigError, DataError
+from zoo.maps.explainer import MapOptions
 from zoo.maps.export import export
-from zoo.maps.score import pointing_accuracy
-from zoo.maps.source import MapOptions
+from zoo.maps.metrics import pointing_accuracy
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batches import Batching
-from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.image_data import ImageData, PictureSource
-from zoo.tasks.vision.data.sources import planted_glimpse
-from zoo.tasks.vision.maps.scored import gold_cells
-from zoo.tasks.vision.module import ImageClassifier
-from zoo.tasks.vision.nets.resnet import ResNet
-from zoo.tasks.vision.nets.vit import ViT
+from zoo.tasks.batching import Batching
+from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.datamodule import ImageData, PictureSource
+from zoo.tasks.vision.datasets import planted_glimpse
+from zoo.tasks.vision.maps.heatmaps import gold_cells
+from zoo.tasks.vision.models.resnet import ResNet
+from zoo.tasks.vision.models.vit import ViT
+from zoo.tasks.vision.task import ImageClassifier
 
 SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 VIT = partial(ViT, attend=SOFTMAX, patch=8, dim=8, layers=2, heads=2, hidden=8, registers=1)

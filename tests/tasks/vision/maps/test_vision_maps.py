@@ -27,17 +27,17 @@ from zoo.attention import (
     record,
     sites,
 )
-from zoo.maps import draw
+from zoo.maps import plots
+from zoo.nn.images.windows import Windows
 from zoo.tasks.vision.batch import Picture
-from zoo.tasks.vision.maps.figures import Panels, gate_figure, overlay, sheet, upsampled
-from zoo.tasks.vision.maps.naming import cell_names, heads_over_picture, named_maps, reassembled, scored_map
-from zoo.tasks.vision.maps.tables import GateTable
-from zoo.tasks.vision.maps.words import region, where_it_looks
-from zoo.tasks.vision.nets.cct import CCT
-from zoo.tasks.vision.nets.resnet import ResNet
-from zoo.tasks.vision.nets.swin import Swin
-from zoo.tasks.vision.nets.vit import ViT
-from zoo.tasks.vision.nets.windows import Windows
+from zoo.tasks.vision.maps.gate_table import GateTable
+from zoo.tasks.vision.maps.map_labels import cell_names, heads_over_picture, named_maps, reassembled, scored_map
+from zoo.tasks.vision.maps.regions import region, where_it_looks
+from zoo.tasks.vision.models.cct import CCT
+from zoo.tasks.vision.models.resnet import ResNet
+from zoo.tasks.vision.models.swin import Swin
+from zoo.tasks.vision.models.vit import ViT
+from zoo.tasks.vision.plots import Panels, gate_figure, overlay, sheet, upsampled
 
 SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 SIZES = {"channels": 1, "height": 12, "width": 16, "classes": 3}
@@ -88,7 +88,7 @@ def test_heat_of_a_part_that_the_net_saw() -> None:
 
 
 def test_gold_is_framed_with_and_without_heat() -> None:
-    gold = tuple(int(draw.GOLD[at : at + 2], 16) for at in (1, 3, 5))
+    gold = tuple(int(plots.GOLD[at : at + 2], 16) for at in (1, 3, 5))
     for heat in (None, torch.zeros(4, 6)):
         found = drawn(photo(gold=(20, 30, 40, 60)), heat)
         on_frame = np.abs(found - gold).sum(-1) < 60
@@ -129,7 +129,7 @@ def test_a_sheet_of_one_example(tmp_path: Path) -> None:
     layers = [int(title.removeprefix("layer ")) for title in titles if title.startswith("layer")]
     assert (len(layers), layers[0], layers[-1]) == (12, 0, 29)
     assert figure.get_suptitle() == "predicted $7 (.98), is 7"
-    draw.save(figure, tmp_path / "sheet.png")
+    plots.save(figure, tmp_path / "sheet.png")
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
 
 
@@ -301,7 +301,7 @@ def test_a_picture_of_gates(tmp_path: Path) -> None:
     assert cells is not None
     assert cells.shape == (2, 48)
     assert float(cells[1].max()) == 0.9  # the channel that differs is among those that are drawn
-    draw.save(figure, tmp_path / "gates.png")
+    plots.save(figure, tmp_path / "gates.png")
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from torch import nn
 from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.optim import OptimizerConfig
 from zoo.tasks.vision.batch import Images
-from zoo.tasks.vision.maps import occlusion
-from zoo.tasks.vision.maps.occlusion import OccludablePicture
-from zoo.tasks.vision.module import ImageClassifier
-from zoo.tasks.vision.nets.resnet import ResNet
-from zoo.tasks.vision.nets.vit import ViT
+from zoo.tasks.vision.maps import perturbation
+from zoo.tasks.vision.maps.perturbation import OccludablePicture
+from zoo.tasks.vision.models.resnet import ResNet
+from zoo.tasks.vision.models.vit import ViT
+from zoo.tasks.vision.task import ImageClassifier
 
 FILES = Path(__file__).parents[3] / "checkpoints" / "files"
 SIZE = {"channels": 3, "height": 16, "width": 24, "classes": 5}
@@ -47,7 +47,7 @@ def batch() -> Images:
 
 
 def test_cells_left_out(module: ImageClassifier, batch: Images, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(occlusion, "_NUMBERS", 3 * 16 * 24 * 2)  # two pictures at a time
+    monkeypatch.setattr(perturbation, "_NUMBERS", 3 * 16 * 24 * 2)  # two pictures at a time
     found = OccludablePicture(module, batch)
     heat = module.heat(batch)[0]
     rows, columns = heat.shape

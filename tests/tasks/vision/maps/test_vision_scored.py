@@ -22,12 +22,12 @@ from zoo.attention import (
     SqueezeExcitation,
     record,
 )
-from zoo.tasks.vision.maps.scored import default_map, gold_cells, heat, refusal
-from zoo.tasks.vision.nets.cct import CCT
-from zoo.tasks.vision.nets.resnet import ResNet
-from zoo.tasks.vision.nets.swin import Swin
-from zoo.tasks.vision.nets.torchvision_cnn import TorchvisionCNN
-from zoo.tasks.vision.nets.vit import ViT
+from zoo.tasks.vision.maps.heatmaps import default_map, gold_cells, heat, refusal
+from zoo.tasks.vision.models.cct import CCT
+from zoo.tasks.vision.models.resnet import ResNet
+from zoo.tasks.vision.models.swin import Swin
+from zoo.tasks.vision.models.torchvision_cnn import TorchvisionCNN
+from zoo.tasks.vision.models.vit import ViT
 
 SIZES = {"channels": 2, "height": 12, "width": 16, "classes": 5}
 SMALL = {"dim": 12, "layers": 3, "heads": 2, "hidden": 16}
@@ -239,7 +239,7 @@ def test_the_spatial_gate_of_the_last_block() -> None:
 def test_many_pictures_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     net, pixels, classes = vit(), pictures(5), torch.arange(5)
     whole = {how: heat(net, pixels, how, classes=classes) for how in ("rollout", "gradient_rollout")}
-    monkeypatch.setattr("zoo.tasks.vision.maps.scored._NUMBERS", 2 * 6 * 13**2)  # two pictures at a time
+    monkeypatch.setattr("zoo.tasks.vision.maps.heatmaps._NUMBERS", 2 * 6 * 13**2)  # two pictures at a time
     calls: list[int] = []
     net.register_forward_pre_hook(lambda module, given: calls.append(len(given[0])))
     for how, expected in whole.items():

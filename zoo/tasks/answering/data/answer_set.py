@@ -11,9 +11,9 @@ from jaxtyping import Int, UInt8
 
 from zoo.data.lazy_text import Subset
 from zoo.data.splits import SPLITS
-from zoo.tasks.answering.planted.scenes import AskedScenes
-from zoo.tasks.answering.planted.texts import AskedTexts, Link
-from zoo.tasks.pictures.scenes import Box
+from zoo.tasks.answering.synthetic.scenes import AskedScenes
+from zoo.tasks.answering.synthetic.texts import AskedTexts, Link
+from zoo.tasks.images.synthetic_scenes import Box
 
 About = Literal["picture", "passage", "premise"]
 """What is asked about: a picture, with an answer of a set; a passage, of which the answer is a part; or a premise, and

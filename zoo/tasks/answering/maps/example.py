@@ -10,15 +10,15 @@ import torch
 from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.maps import LabelledMap
-from zoo.maps.draw import short
-from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
-from zoo.maps.words import number
+from zoo.maps.describe import number
+from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.plots import short
+from zoo.tasks.answering.attention_targets import SCORED, at_level, gold_of, mean_of_levels, scored_site
 from zoo.tasks.answering.batch import Questions
-from zoo.tasks.answering.looking import SCORED, at_level, gold_of, mean_of_levels, scored_site
-from zoo.tasks.answering.maps.figures import affinity_sheet, picture_and_words, text_map
-from zoo.tasks.answering.nets.coattention import Level
-from zoo.tasks.generation.alignment import heaviest_links
-from zoo.tasks.pictures.places import at_own_size, box_mask
+from zoo.tasks.answering.models.coattention import Level
+from zoo.tasks.answering.plots import affinity_sheet, picture_and_words, text_map
+from zoo.tasks.images.cell_maps import at_own_size, box_mask
+from zoo.tasks.seq2seq.word_alignment import heaviest_links
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

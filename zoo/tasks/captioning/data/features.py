@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from zoo.data.cache import Arrays, cached_arrays, identity
 from zoo.data.option_hints import format_option
 from zoo.errors import ConfigError
-from zoo.tasks.vision.data.listing import Decoded
-from zoo.tasks.vision.nets.picture_net import PictureNet
+from zoo.nn.images.classifier import PictureNet
+from zoo.tasks.vision.data.image_list import Decoded
 
 PART = 500
 """Pictures of a file of the cache."""

@@ -12,13 +12,13 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from zoo.data.encodings import Fault
-from zoo.data.lines import read_lines
+from zoo.data.line_index import read_lines
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.data.tables import message
 from zoo.errors import DataError
 from zoo.io.config_files import read_json
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.vision.data.listing import Decoded, Reading
+from zoo.tasks.vision.data.image_list import Decoded, Reading
 from zoo.validation import ValidationError, validate
 
 _TOKENS = "Flickr8k.token.txt"

@@ -14,17 +14,17 @@ from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
-from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
-from zoo.maps.words import number
+from zoo.maps.describe import number
+from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.nn.images.image_input import cells_of
+from zoo.nn.seq2seq.model import GeneratingNet
 from zoo.tasks.captioning.batch import Pictures
-from zoo.tasks.captioning.maps.sheet import WordPlace, contact_sheet
-from zoo.tasks.generation.alignment import by_word
-from zoo.tasks.generation.batch import spelled_target
-from zoo.tasks.generation.language import BEGIN, END, Spelled
-from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.pictures.places import at_own_size, box_mask
-from zoo.tasks.pictures.seen import cells_of
-from zoo.tasks.vision.maps.figures import Box
+from zoo.tasks.captioning.plots import WordPlace, contact_sheet
+from zoo.tasks.images.cell_maps import at_own_size, box_mask
+from zoo.tasks.seq2seq.batch import spelled_target
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, Spelled
+from zoo.tasks.seq2seq.word_alignment import by_word
+from zoo.tasks.vision.plots import Box
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

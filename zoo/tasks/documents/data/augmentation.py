@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.data.encodings import Fault
-from zoo.data.lines import read_lines
+from zoo.data.line_index import read_lines
 from zoo.data.tables import check_is_file, message
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.documents.batch import Document

@@ -20,7 +20,7 @@ from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, split_stratified
 from zoo.data.tables import collect_error, message, parse_number
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import DataError, did_you_mean, join_names, warn
-from zoo.tasks.documents.labels import Targets
+from zoo.tasks.documents.label_set import Targets
 
 
 @dataclass(frozen=True, eq=False)

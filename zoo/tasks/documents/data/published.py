@@ -15,7 +15,7 @@ from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.data.tarballs import iter_contents, iter_open_files, translate_archive_errors
 from zoo.errors import ConfigError
 from zoo.tasks.documents.data.corpus import Corpus
-from zoo.tasks.documents.labels import Targets
+from zoo.tasks.documents.label_set import Targets
 
 _IMDB_AT = "https://ai.stanford.edu/~amaas/data/sentiment"
 _NEWSGROUPS_AT = "http://qwone.com/~jason/20Newsgroups"

@@ -21,7 +21,7 @@ from jaxtyping import Int
 from zoo.data.compressed import FREE, RATIO, open_bytes
 from zoo.data.download import find_published, verify_published
 from zoo.errors import DataError
-from zoo.tasks.recommendation.data.log import Log, make_log
+from zoo.tasks.recommendation.data.interaction_log import Log, make_log
 
 
 @dataclass(frozen=True)

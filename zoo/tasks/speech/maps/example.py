@@ -13,13 +13,13 @@ from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
-from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
-from zoo.maps.words import number
-from zoo.tasks.generation.language import END
-from zoo.tasks.speech.alignment import spoken
+from zoo.maps.describe import number
+from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.tasks.seq2seq.text_codec import END
+from zoo.tasks.speech.alignment_metrics import spoken
 from zoo.tasks.speech.batch import Utterances
-from zoo.tasks.speech.maps.picture import aligned_figure
-from zoo.tasks.speech.times import Times, times_of
+from zoo.tasks.speech.plots import aligned_figure
+from zoo.tasks.speech.timestamps import Times, times_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

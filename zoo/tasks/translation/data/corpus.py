@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.data.lazy_text import Subset
-from zoo.data.lines import TextLines
+from zoo.data.line_index import TextLines
 from zoo.data.splits import SPLITS
 
 

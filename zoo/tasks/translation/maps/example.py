@@ -13,15 +13,15 @@ from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
-from zoo.maps.draw import heat_map, short
-from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
-from zoo.maps.words import number
-from zoo.tasks.generation.alignment import by_word, heaviest_links
-from zoo.tasks.generation.batch import spelled_target
-from zoo.tasks.generation.language import BEGIN, END, Spelled
-from zoo.tasks.generation.net import GeneratingNet
+from zoo.maps.describe import number
+from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.plots import heat_map, short
+from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.tasks.seq2seq.batch import spelled_target
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, Spelled
+from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links
 from zoo.tasks.translation.batch import Pairs
-from zoo.tasks.translation.figures import gold_links, gold_of, spelled_source
+from zoo.tasks.translation.metrics import gold_links, gold_of, spelled_source
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from zoo.errors import DataError
-from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.listing import Decoded, Reading
-from zoo.tasks.vision.data.picture import SUFFIXES
+from zoo.tasks.vision.data.image_io import SUFFIXES
+from zoo.tasks.vision.data.image_list import Decoded, Reading
+from zoo.tasks.vision.data.image_set import PictureSet
 from zoo.tasks.vision.data.published import with_validation
 
 _CLASSES = 1000

@@ -22,7 +22,7 @@ from zoo.data.compressed import open_bytes
 from zoo.data.download import find_published, verify_published
 from zoo.data.restricted_pickle import SavedArray, unpickle
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.vision.data.dataset import PictureSet
+from zoo.tasks.vision.data.image_set import PictureSet
 
 _DRAW = 0
 

@@ -1,0 +1,1 @@
+"""Encoders of pictures, and the interfaces of networks that read them."""

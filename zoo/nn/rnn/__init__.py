@@ -1,0 +1,1 @@
+"""Recurrent networks over packed sequences, their kernels, and the cells of decoders."""

@@ -1,0 +1,1 @@
+"""Encoder-decoder networks: decoders with attention, and the two halves of a Transformer."""

@@ -1,0 +1,92 @@
+"""The data sets of questions that can be named in a configuration; their options are its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from zoo.data.download import search_folders
+from zoo.data.encodings import UTF8, Encoding
+from zoo.data.tables import OnBadRow
+from zoo.tasks.answering.data.answer_set import About, of_scenes, of_texts
+from zoo.tasks.answering.data.answer_table import read_answer_table
+from zoo.tasks.answering.data.published import read_sick
+from zoo.tasks.answering.datamodule import AnswerData, AnswerSource
+from zoo.tasks.answering.synthetic import passages, premises, scenes
+from zoo.tasks.answering.synthetic.scenes import AskedScenes
+from zoo.tasks.answering.synthetic.texts import AskedTexts
+from zoo.tasks.dataset_registry import dataset
+from zoo.tasks.vision.data.image_io import MOST_PIXELS
+from zoo.tasks.vision.data.image_list import Reading
+from zoo.types import PositiveInt, Seed, validate_ranges
+
+
+@dataset(AnswerData, generator=scenes.plant, kind="picture")
+def planted_questions(generate: Callable[[], AskedScenes]) -> AnswerSource:
+    """Generated questions about pictures of coloured shapes: see `planted.scenes.plant`."""
+    return AnswerSource("picture", partial(of_scenes, generate))
+
+
+@dataset(AnswerData, generator=passages.plant, kind="passage")
+def planted_passages(generate: Callable[[], AskedTexts]) -> AnswerSource:
+    """Generated questions whose answer is a part of a passage: see `planted.passages.plant`."""
+    return AnswerSource("passage", partial(of_texts, generate))
+
+
+@dataset(AnswerData, generator=premises.plant, kind="premise")
+def planted_inference(generate: Callable[[], AskedTexts]) -> AnswerSource:
+    """Generated premises and hypotheses: see `planted.premises.plant`."""
+    return AnswerSource("premise", partial(of_texts, generate))
+
+
+@dataset(AnswerData, kind="picture")
+@validate_ranges
+def picture_questions(
+    *,
+    table: str,
+    folder: str | None = None,
+    on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
+    most_pixels: PositiveInt = MOST_PIXELS,
+    split_seed: Seed = 0,
+) -> AnswerSource:
+    """The user's own questions about pictures, in a table: see data/README.md."""
+    return _own(
+        "picture", table, Reading(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels), split_seed, folder
+    )
+
+
+@dataset(AnswerData, kind="passage")
+@validate_ranges
+def passage_questions(
+    *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
+) -> AnswerSource:
+    """The user's own questions about passages, in a table: see data/README.md."""
+    return _own("passage", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
+
+
+@dataset(AnswerData, kind="premise")
+@validate_ranges
+def hypotheses(
+    *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
+) -> AnswerSource:
+    """The user's own premises and hypotheses, in a table: see data/README.md."""
+    return _own("premise", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
+
+
+@dataset(AnswerData, kind="premise")
+def sick(*, root: str, cache: str | None = None) -> AnswerSource:
+    """Sentences about pictures and films, with the split of SemEval 2014 (Marelli et al. 2014).
+
+    Args:
+        root: Folder of data sets, which has the file in `sick`.
+        cache: Folder of derived files, which is searched too.
+    """
+    return AnswerSource("premise", partial(read_sick, search_folders(root, cache)))
+
+
+def _own(about: About, table: str, reading: Reading, split_seed: int, folder: str | None = None) -> AnswerSource:
+    where = None if folder is None else Path(folder)
+    read = partial(read_answer_table, Path(table), about, folder=where, split_seed=split_seed)
+    return AnswerSource(about, read, reading, is_own=True, place=Path(table))

@@ -1,1 +1,0 @@
-"""What the maps of models that write have in common."""

@@ -1,0 +1,49 @@
+"""Histories without some of their items, which are replaced as in `scored.occlusion`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from zoo.maps.perturbation import Occludable, gradient_at_rows
+from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.maps.attributions import ROWS, copies_of, left_out
+
+if TYPE_CHECKING:
+    from zoo.tasks.recommendation.task import Recommender
+
+
+class OccludableHistory(Occludable):
+    """A user whose inputs are past items. Probabilities are means over the replacements.
+
+    Args:
+        module: Recommender.
+        batch: Batch of one user.
+    """
+
+    noun = "item"
+
+    def __init__(self, module: Recommender, batch: Histories) -> None:
+        self.module = module
+        self.attention = module.explain(batch).weights[0, 0, 0]
+        with torch.no_grad():
+            self.answer = module.asked_about(batch)
+        self.batch = copies_of(batch, torch.zeros(1, dtype=torch.int64, device=batch.items.device))
+
+    @torch.no_grad()
+    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        parts = []
+        for part in torch.split(keep.to(self.batch.items.device), max(1, ROWS // len(self.batch.items))):
+            copies = copies_of(self.batch, torch.zeros(len(part), dtype=torch.int64, device=part.device))
+            replaced = left_out(copies, part.flatten())
+            scores = [self.module.log_probability(each, self.answer.expand(len(part))).exp() for each in replaced]
+            parts.append(torch.stack(scores).mean(0))
+        return torch.cat(parts)
+
+    def gradient(self) -> Float[Tensor, " n"]:
+        return gradient_at_rows(
+            lambda: self.module.log_probability(self.batch, self.answer).sum(), self.module.net.items, self.batch.items
+        )

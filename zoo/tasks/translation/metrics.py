@@ -1,0 +1,148 @@
+"""The figures of translations: corpus scores, what is repeated or left out, and where attention points."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from zoo import distributed
+from zoo.maps.metrics import alignment_counts, pointing
+from zoo.tasks.seq2seq.batch import spelled_target
+from zoo.tasks.seq2seq.metrics import ByLength, Scored, TextFigures
+from zoo.tasks.seq2seq.score_metrics import Sums, ratio, repeated
+from zoo.tasks.seq2seq.text_codec import Spelled
+from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links, links_by_word
+from zoo.tasks.translation.batch import Pairs
+from zoo.text import BLEU, CHRF, ROUGE, Score
+
+COVERED = 0.2
+"""A word of the source whose weights add up to less than this is not covered."""
+_ROUGE = ("rouge_1", "rouge_2", "rouge_l")
+LENGTHS = (5, 10, 15, 20, 25, 30, 40, 50)
+"""Numbers of source words at which the classes of the table of BLEU by length end."""
+
+
+class Figures(TextFigures):
+    """The figures of an evaluation of translations.
+
+    Args:
+        bleu, chrf: The scores.
+        rouge: Another one, of summaries. Default: it is not computed.
+    """
+
+    def __init__(self, bleu: BLEU, chrf: CHRF, rouge: ROUGE | None = None) -> None:
+        scores: list[tuple[Score, Sequence[str]]] = [(bleu, ["bleu"]), (chrf, ["chrf"])]
+        super().__init__(
+            scores if rouge is None else [*scores, (rouge, _ROUGE)],
+            {
+                "test/length_ratio": ratio(),
+                "test/repetition": ratio(),
+                "test/omission": ratio(),
+                "test/uncovered": ratio(),
+                "test/reordered": ratio(),
+                "truth/pointing": distributed.GlobalMean(),
+                "truth/one_off": distributed.GlobalMean(),
+                "truth/alignment_error": Sums(2, lambda sums: 1.0 - sums[0] / sums[1] if sums[1] else math.nan),
+            },
+        )
+        self.bleu, self.by_length = bleu, ByLength(bleu, LENGTHS)
+
+    def reset(self) -> None:
+        super().reset()
+        self.by_length.reset()
+
+    def add_example(self, scored: Scored) -> None:
+        batch, number = scored.batch, scored.number
+        sums = scored.sums["bleu"]
+        self.update("test/length_ratio", sums[:2])
+        source, reference = spelled_source(batch, number), spelled_target(batch, number)
+        words = batch.language.spelled(scored.hypothesis.tokens)
+        self.by_length.add(len(source.words), sums)
+        self.update("test/repetition", repeated(words.words, reference.words))
+        if scored.weights is not None:
+            self._attended(by_word(scored.weights, words.owners, source.owners), source.words)
+        if batch.gold is not None:
+            links = gold_links(batch, number, reference, source)
+            self.update("test/omission", omitted(links, reference.words, words.words))
+            if scored.of_reference is not None:
+                weights = by_word(scored.of_reference, reference.owners, source.owners)
+                self._aligned(weights, gold_of(links, weights))
+
+    def close(self) -> None:
+        """BLEU by the length of the source: source words, pairs, BLEU, length ratio."""
+        rows = self.by_length.rows("source words", "pairs", self._of_length, self.device)
+        self.tables = {"bleu_by_length": rows} if rows else {}
+
+    def _of_length(self, sums: list[float]) -> dict[str, float]:
+        return {"bleu": self.bleu.compute(sums)["bleu"], "length ratio": sums[0] / sums[1] if sums[1] else math.nan}
+
+    def _attended(self, weights: Float[Tensor, "words places"], source: Sequence[str]) -> None:
+        """Of a translation: words of the source that it leaves out, and links that go back."""
+        is_word = [any(map(str.isalnum, word)) for word in source]
+        covered = weights.sum(0).tolist()
+        missed = sum(is_real and total < COVERED for is_real, total in zip(is_word, covered, strict=True))
+        self.update("test/uncovered", [missed, sum(is_word)])
+        self.update("test/reordered", reordered(heaviest_links(weights)))
+
+    def _aligned(self, weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words places"]) -> None:
+        """Of the words that have an origin: the weights of the others must lie somewhere too."""
+        has_gold = gold.any(1)
+        weights, gold = weights[has_gold], gold[has_gold]
+        self.update("truth/pointing", pointing(weights, gold))
+        self.update("truth/one_off", one_off(weights, gold))
+        self.update("truth/alignment_error", alignment_counts(weights, gold))
+
+
+def spelled_source(batch: Pairs, number: int) -> Spelled:
+    """Returns the words of a pair's source."""
+    assert batch.written is not None
+    written = batch.written[number]
+    return Spelled.of_pieces(written.pieces, written.words)
+
+
+def gold_links(batch: Pairs, number: int, target: Spelled, source: Spelled) -> set[tuple[int, int]]:
+    """Returns the gold links (target, source) of a pair's words."""
+    assert batch.gold is not None
+    found = [(to, of) for to, of in batch.gold[number].nonzero().tolist()]
+    return links_by_word(found, target.owners, source.owners)
+
+
+def gold_of(links: Iterable[tuple[int, int]], weights: Float[Tensor, "words places"]) -> Bool[Tensor, "words places"]:
+    """Returns links as a mask."""
+    gold = torch.zeros(weights.shape, dtype=torch.bool, device=weights.device)
+    for to, of in links:
+        gold[to, of] = True
+    return gold
+
+
+def one_off(weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words places"]) -> Float[Tensor, " n"]:
+    """Returns for each target word 1 if its heaviest source word is not gold and one beside it is, else 0."""
+    beside = torch.zeros_like(gold)
+    beside[:, 1:] |= gold[:, :-1]
+    beside[:, :-1] |= gold[:, 1:]
+    return (beside & ~gold).gather(1, weights.argmax(1, keepdim=True)).squeeze(1).double()
+
+
+def reordered(links: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Counts the links whose source is before that of the link before them, and all links but the first."""
+    places = [of for _, of in sorted(links)]
+    return sum(of < before for before, of in pairwise(places)), max(0, len(places) - 1)
+
+
+def omitted(links: Iterable[tuple[int, int]], reference: Sequence[str], translation: Sequence[str]) -> tuple[int, int]:
+    """Counts the source words none of whose gold translations is in a translation, and all that have any."""
+    links = sorted(links)
+    there, found = Counter(translation), set[int]()
+    for place in dict.fromkeys(to for to, _ in links):
+        if there[reference[place]] > 0:
+            there[reference[place]] -= 1
+            found.add(place)
+    translated = {of for to, of in links if to in found}
+    every = {of for _, of in links}
+    return len(every - translated), len(every)

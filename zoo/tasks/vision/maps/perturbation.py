@@ -1,0 +1,58 @@
+"""Pictures without some of their cells, which are filled with the mean colour of the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.maps.perturbation import Occludable
+from zoo.tasks.vision.batch import Images
+
+if TYPE_CHECKING:
+    from zoo.tasks.vision.task import ImageClassifier
+
+_NUMBERS = 2**22
+"""Maximum number of channel values in one batch of variants."""
+
+
+class OccludablePicture(Occludable):
+    """A picture whose inputs are the cells of the scored map (Zeiler & Fergus 2014, section 4.2, by cells).
+
+    Args:
+        module: Classifier.
+        batch: Batch of one picture.
+    """
+
+    noun = "cell"
+
+    def __init__(self, module: ImageClassifier, batch: Images) -> None:
+        self.module, self.batch = module, batch
+        found = module.explanation(batch.pixels)
+        self.grid = found.heat.shape[1], found.heat.shape[2]
+        self.attention = found.heat.flatten()
+        self.answer = int(found.logits[0].argmax())
+
+    @torch.no_grad()
+    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        pixels = self.batch.pixels
+        parts = []
+        for part in torch.split(keep.to(pixels.device), max(1, _NUMBERS // pixels.numel())):
+            shown = F.interpolate(part.view(-1, 1, *self.grid).to(pixels.dtype), pixels.shape[2:], mode="nearest")
+            # 0 is the mean colour, because pixels are normalised
+            parts.append(self._log_probability(pixels * shown).exp())
+        return torch.cat(parts)
+
+    def gradient(self) -> Float[Tensor, " n"]:
+        pixels = self.batch.pixels.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(self._log_probability(pixels).sum(), pixels)
+        product = (gradient.double() * pixels.detach()).sum(1, keepdim=True)
+        return F.adaptive_avg_pool2d(product, self.grid).flatten().abs()
+
+    def _log_probability(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
+        logits: Tensor = self.module(self.batch.with_pixels(pixels))
+        return logits.double().log_softmax(-1)[:, self.answer]
