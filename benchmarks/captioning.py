@@ -41,9 +41,9 @@ from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
 from zoo.nn import BackboneEncoder, Bahdanau
-from zoo.nn.images.encoder import PictureEncoder
-from zoo.nn.images.image_input import Seen
-from zoo.tasks.batching import Batching
+from zoo.nn.images.encoder import ImageEncoder
+from zoo.nn.images.image_input import ImageInput
+from zoo.tasks.batching import BatchOptions
 from zoo.tasks.captioning import CaptionData, ShowAttendTell
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.datamodule import CaptionSource
@@ -64,7 +64,7 @@ WIDTH = 3
 LARGEST_DIFFERENCE = 1e-5
 LEAST_SAME = 0.9
 """Share of captions that must be the same; in networks without training the last bit decides between some of them."""
-Batch = tuple[Seen, Targets]
+Batch = tuple[ImageInput, Targets]
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class Sizes:
     """Of the pictures of epochs, in pixels."""
 
 
-class Given(PictureEncoder):
+class Given(ImageEncoder):
     """Pictures whose features are their annotations."""
 
-    def annotations(self, source: Seen) -> Tensor:
+    def annotations(self, source: ImageInput) -> Tensor:
         assert source.features is not None
         return source.features
 
@@ -156,7 +156,9 @@ def _drawn(sizes: Sizes) -> dict[str, Batch]:
         drawn = [torch.randint(END + 1, sizes.words, (length - 1,), generator=random).tolist() for length in lengths]
         return Targets.of(drawn)
 
-    return {name: (Seen(None, features), texts(each)) for name, each in (("several lengths", several), ("one", one))}
+    return {
+        name: (ImageInput(None, features), texts(each)) for name, each in (("several lengths", several), ("one", one))
+    }
 
 
 def _losses(sizes: Sizes) -> dict[str, Callable[[Any, Batch], Tensor]]:
@@ -203,7 +205,7 @@ class Tutorial:
         out = torch.tanh(self.decoder.readout(torch.cat([hidden, context, word], -1)))
         return self.net.head(out), hidden, memory
 
-    def loss(self, source: Seen, targets: Targets) -> Tensor:
+    def loss(self, source: ImageInput, targets: Targets) -> Tensor:
         """The batch is sorted by length and shrinks as captions end."""
         assert source.features is not None
         lengths, order = targets.lengths.sort(descending=True)
@@ -218,7 +220,7 @@ class Tutorial:
         return F.cross_entropy(predicted[is_real], tokens[is_real])
 
     @torch.no_grad()
-    def texts(self, source: Seen, width: int) -> list[list[int]]:
+    def texts(self, source: ImageInput, width: int) -> list[list[int]]:
         """Beam search, one picture after the other."""
         assert source.features is not None
         return [self._text(cells, width) for cells in source.features]
@@ -252,7 +254,7 @@ def _trained(lengths: str, sizes: Sizes, repeats: int, clock: Callable[[], float
     }
 
 
-def _texts(net: Any, source: Seen, width: int) -> list[list[int]]:
+def _texts(net: Any, source: ImageInput, width: int) -> list[list[int]]:
     search = BeamSearch(width=width, constraints=Constraints(never=(PAD, BEGIN, END)))
     begin = torch.full((len(source),), BEGIN)
     return [list(best.tokens) for [best] in search(net, source, begin, end=END, longest=LONGEST)]
@@ -309,7 +311,7 @@ def _epoch(sizes: Sizes, cache: str | None) -> Callable[[], None]:
         splits=np.full(sizes.pictures, TRAIN),
         size=(sizes.side, sizes.side),
     )
-    batching = Batching(max_epochs=1, batch_size=sizes.pictures)
+    batching = BatchOptions(max_epochs=1, batch_size=sizes.pictures)
     data = CaptionData(CaptionSource(lambda: pictures), batching, keep_features=cache is not None, cache=cache)
     net = _net(
         replace(sizes, words=data.sizes()["tokens"]),

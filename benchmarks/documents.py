@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.documents import HAN
-from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.batch import DocumentBatch
 from zoo.training.environment import find_commit
 
 Name = TypeVar("Name")
@@ -100,7 +100,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _drawn(documents: int, seed: int) -> Documents:
+def _drawn(documents: int, seed: int) -> DocumentBatch:
     random = torch.Generator().manual_seed(seed)
 
     def lengths(count: int, mean: int, spread: float, most: int) -> Tensor:
@@ -113,7 +113,7 @@ def _drawn(documents: int, seed: int) -> Documents:
     total = int(sizes.sum())
     # Zipf's law, as in natural language: word r is about 1 / r as frequent as the first
     words = (torch.rand(total, generator=random) * torch.tensor(float(WORDS)).log()).exp().long().clamp(max=WORDS - 1)
-    return Documents(
+    return DocumentBatch(
         words=words,
         sentences=torch.arange(len(sizes)).repeat_interleave(sizes),
         documents=torch.arange(documents).repeat_interleave(counts),
@@ -133,7 +133,7 @@ def _made(name: str) -> nn.Module:
     return peer
 
 
-def _padded(batch: Documents) -> tuple[Tensor, Tensor, Tensor]:
+def _padded(batch: DocumentBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Words from 1, 0 being padding; sentences of each document; words of each sentence."""
     counts, sizes = batch.document_lengths, batch.sentence_lengths
     place = torch.arange(len(sizes)) - (counts.cumsum(0) - counts)[batch.documents]
@@ -145,19 +145,19 @@ def _padded(batch: Documents) -> tuple[Tensor, Tensor, Tensor]:
     return words, counts, of_sentences
 
 
-def _inputs(net: nn.Module, batch: Documents) -> tuple[Any, ...]:
+def _inputs(net: nn.Module, batch: DocumentBatch) -> tuple[Any, ...]:
     return (batch,) if isinstance(net, HAN) else _padded(batch)
 
 
 @torch.no_grad()
-def _difference(ours: nn.Module, peer: nn.Module, batch: Documents) -> float:
+def _difference(ours: nn.Module, peer: nn.Module, batch: DocumentBatch) -> float:
     found = (peer(*_inputs(peer, batch)) - ours(batch)).abs().max().item()
     if not found <= LARGEST_DIFFERENCE:
         raise SystemExit(f"a peer does not compute what ours computes: logits differ by {found:.1e}")
     return found
 
 
-def _training(net: nn.Module, batches: list[Documents]) -> Callable[[int], None]:
+def _training(net: nn.Module, batches: list[DocumentBatch]) -> Callable[[int], None]:
     optimizer = torch.optim.Adam(net.parameters())
     inputs = [(_inputs(net, batch), batch.labels) for batch in batches]
 

@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from zoo.config import compose
 from zoo.config.instantiate import build
 from zoo.cpu_memory import disable_malloc_trim
-from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.batch import DocumentBatch
 from zoo.training.environment import find_commit
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -183,14 +183,14 @@ def _of_lengths(options: argparse.Namespace) -> dict[str, Any]:
     return {"lengths": found, "clock": options.clock}
 
 
-def _batch(words: int) -> Documents:
+def _batch(words: int) -> DocumentBatch:
     """Texts of sentences of 20 words, with random words."""
     random = torch.Generator().manual_seed(0)
     texts = min(BATCH_TEXTS, BATCH_WORDS // words)
     count = words // SENTENCE + (words % SENTENCE > 0)
     lengths = torch.full((count,), SENTENCE)
     lengths[-1] = words - SENTENCE * (count - 1)
-    return Documents(
+    return DocumentBatch(
         words=torch.randint(WORDS, (texts * words,), generator=random),
         sentences=torch.arange(texts * count).repeat_interleave(lengths.repeat(texts)),
         documents=torch.arange(texts).repeat_interleave(count),
@@ -206,7 +206,7 @@ def _made(name: str) -> nn.Module:
     return net
 
 
-def _step(net: nn.Module, batch: Documents) -> Any:
+def _step(net: nn.Module, batch: DocumentBatch) -> Any:
     optimizer = torch.optim.Adam(net.parameters())
 
     def run(_: int) -> None:
@@ -218,7 +218,7 @@ def _step(net: nn.Module, batch: Documents) -> Any:
     return run
 
 
-def _pass(net: nn.Module, batch: Documents) -> Any:
+def _pass(net: nn.Module, batch: DocumentBatch) -> Any:
     @torch.no_grad()
     def run(_: int) -> None:
         net.eval()

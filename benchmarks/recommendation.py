@@ -41,8 +41,8 @@ from recommendation_scale import LOSSES, drawn, sasrec, step
 from torch import Tensor
 
 from zoo.cpu_memory import disable_malloc_trim
-from zoo.tasks.batching import Batching
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.batching import BatchOptions
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
 from zoo.tasks.recommendation.datasets import published
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
@@ -116,7 +116,7 @@ def _padded(options: argparse.Namespace) -> dict[str, Any]:
     workloads = {
         "ML-1M, windows of 200": (_movielens(options), 0.2),
         "mean length 9, windows of 50": (
-            HistoryData(HistorySource(lambda: short), Batching(max_epochs=1, batch_size=BATCH), length=50),
+            HistoryData(HistorySource(lambda: short), BatchOptions(max_epochs=1, batch_size=BATCH), length=50),
             0.5,
         ),
     }
@@ -154,12 +154,12 @@ def _against_padded(data: HistoryData, dropout: float, repeats: int) -> dict[str
 
 
 @torch.no_grad()
-def _difference(ours: SASRec, peer: PaddedSASRec, batches: Sequence[Histories], data: HistoryData) -> float:
+def _difference(ours: SASRec, peer: PaddedSASRec, batches: Sequence[SequenceBatch], data: HistoryData) -> float:
     """Returns the largest difference at real positions; peers that see padding are compared on full windows."""
     if peer.multihead:
         full = drawn(users=8, items=data.sizes()["items"], mean=1e9, length=data.length, seed=0)
         batches = _batches(
-            HistoryData(HistorySource(lambda: full), Batching(max_epochs=1, batch_size=8), length=data.length), 1
+            HistoryData(HistorySource(lambda: full), BatchOptions(max_epochs=1, batch_size=8), length=data.length), 1
         )
     found = 0.0
     for batch in batches:
@@ -171,14 +171,14 @@ def _difference(ours: SASRec, peer: PaddedSASRec, batches: Sequence[Histories], 
     return found
 
 
-def _in_front(batch: Histories, x: Tensor, length: int) -> Tensor:
+def _in_front(batch: SequenceBatch, x: Tensor, length: int) -> Tensor:
     """Pads histories in front to (b, length); item numbers are increased by one, and zero is padding."""
     found = torch.zeros(len(batch), length, dtype=torch.int64)
     found[batch.users, length - (batch.ends[batch.users] - torch.arange(len(x)))] = x + 1
     return found
 
 
-def _training(net: SASRec, loss: Loss, batches: Sequence[Histories]) -> Callable[[int], None]:
+def _training(net: SASRec, loss: Loss, batches: Sequence[SequenceBatch]) -> Callable[[int], None]:
     optimizer = torch.optim.Adam(net.parameters(), betas=(0.9, 0.98))
 
     def run(turn: int) -> None:
@@ -187,7 +187,7 @@ def _training(net: SASRec, loss: Loss, batches: Sequence[Histories]) -> Callable
     return run
 
 
-def _padded_training(net: PaddedSASRec, batches: Sequence[Histories], length: int) -> Callable[[int], None]:
+def _padded_training(net: PaddedSASRec, batches: Sequence[SequenceBatch], length: int) -> Callable[[int], None]:
     optimizer = torch.optim.Adam(net.parameters(), betas=(0.9, 0.98))
     parts = []
     for batch in batches:
@@ -392,7 +392,7 @@ def _movielens(options: argparse.Namespace, batch: int = BATCH, eval_batch: int 
     )
 
 
-def _batches(data: HistoryData, count: int) -> list[Histories]:
+def _batches(data: HistoryData, count: int) -> list[SequenceBatch]:
     loader = iter(data.train_dataloader())
     return [next(loader) for _ in range(count)]
 

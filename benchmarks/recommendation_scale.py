@@ -23,8 +23,8 @@ import torch
 
 from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
-from zoo.tasks.batching import Batching
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.batching import BatchOptions
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.data.interaction_log import Log
 from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
 from zoo.tasks.recommendation.datasets import interactions
@@ -48,7 +48,7 @@ def sasrec(data: HistoryData, *, dim: int, layers: int, dropout: float) -> SASRe
     return SASRec(**data.sizes(), attend=attend, dim=dim, layers=layers, heads=1, dropout=dropout)
 
 
-def step(net: SASRec, loss: Loss, optimizer: torch.optim.Optimizer, batch: Histories) -> float:
+def step(net: SASRec, loss: Loss, optimizer: torch.optim.Optimizer, batch: SequenceBatch) -> float:
     """Trains one step in which every position has a target; returns the loss per target."""
     net.train()
     optimizer.zero_grad()
@@ -73,7 +73,7 @@ def million(*, loss: str | None, items: int, dim: int, steps: int, users: int, e
     """Measures training steps with one loss and a fused optimizer, or without a loss a full ranking of all users."""
     log = drawn(users=users, items=items, mean=100, length=200, seed=0)
     data = HistoryData(
-        HistorySource(lambda: log), Batching(max_epochs=1, batch_size=128, eval_batch_size=eval_batch), length=200
+        HistorySource(lambda: log), BatchOptions(max_epochs=1, batch_size=128, eval_batch_size=eval_batch), length=200
     )
     torch.manual_seed(0)
     net = sasrec(data, dim=dim, layers=2, dropout=0.2)

@@ -50,7 +50,7 @@ from zoo.decoding import BeamSearch, Constraints
 from zoo.nn import InputFeeding
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
-from zoo.tasks.speech import ListenAttendSpell, PyramidalListener
+from zoo.tasks.speech import ListenAttendSpell, PyramidalRNNEncoder
 from zoo.tasks.speech.batch import Frames
 from zoo.training.environment import find_commit
 
@@ -112,7 +112,7 @@ def _ours(sizes: Sizes) -> ListenAttendSpell:
         features=sizes.features,
         tokens=sizes.tokens,
         attend=AttentionFactory(score=score, normalizer=Softmax),
-        listener=partial(PyramidalListener, hidden=sizes.listener, joined=(1, 2, 2)),
+        listener=partial(PyramidalRNNEncoder, hidden=sizes.listener, joined=(1, 2, 2)),
         decoder=partial(InputFeeding, dim=sizes.dim, hidden=sizes.hidden, compared=sizes.hidden, cell="lstm"),
     )
     return made

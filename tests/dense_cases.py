@@ -14,7 +14,7 @@ from torchmetrics import MeanMetric
 from zoo.attention import AttentionMap
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Task, TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.dataset_registry import dataset
 
 __all__ = ["DenseData", "DenseTask", "ErrorTask", "sequences"]
@@ -78,7 +78,7 @@ class ErrorTask(DenseTask):
 class DenseData(TaskData):
     """Sequences of 2 to 9 numbers; the class is the sum modulo 3."""
 
-    def __init__(self, source: int, batching: Batching, *, buckets: bool = False, augment: bool = False) -> None:
+    def __init__(self, source: int, batching: BatchOptions, *, buckets: bool = False, augment: bool = False) -> None:
         super().__init__(source, batching)
         self.buckets = buckets
         self.augment = augment

@@ -25,9 +25,9 @@ from zoo.data.transfer import to_device
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.lazy_exports import exports
 from zoo.maps import LabelledMap, describe, labelled, plots
-from zoo.maps.explainer import MapOptions, MappedExample, MapSource, NamedMap, picture_name
+from zoo.maps.explainer import ExplainedExample, Explainer, LabelledAttention, MapOptions, picture_name
 from zoo.maps.metrics import pointing
-from zoo.maps.perturbation import Occludable, gradient_at_rows
+from zoo.maps.perturbation import Perturbable, gradient_at_rows
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Task, TaskData
 from zoo.tasks.batching import Examples
@@ -40,16 +40,16 @@ __all__ = [
     "DataError",
     "DenseSupport",
     "Examples",
+    "ExplainedExample",
+    "Explainer",
+    "LabelledAttention",
     "LabelledMap",
     "MapOptions",
-    "MapSource",
-    "MappedExample",
     "MultiheadAttention",
-    "NamedMap",
     "Normalizer",
-    "Occludable",
     "OnBadRow",
     "OptimizerConfig",
+    "Perturbable",
     "Position",
     "PositiveInt",
     "Recording",

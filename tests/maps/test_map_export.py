@@ -19,7 +19,7 @@ from zoo.attention.recording.recorder import Recording
 from zoo.cli import commands
 from zoo.data.loader import Loader
 from zoo.maps import LabelledMap, plots
-from zoo.maps.explainer import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name
+from zoo.maps.explainer import ExplainedExample, Explainer, LabelledAttention, MapOptions, Table, picture_name
 from zoo.tasks.base import Task
 
 FILES = Path(__file__).parents[1] / "checkpoints" / "files"
@@ -63,7 +63,7 @@ class Silent(Task):
 class Toy(Silent):
     """The same model, with maps."""
 
-    def maps(self, data: Any, options: MapOptions) -> MapSource:
+    def maps(self, data: Any, options: MapOptions) -> Explainer:
         return SentenceMaps(self.net, options, self)
 
 
@@ -71,7 +71,7 @@ class Toy(Silent):
 Silent.__module__ = Toy.__module__ = "somebody.elses.rooms.deep.model"
 
 
-class SentenceMaps(MapSource):
+class SentenceMaps(Explainer):
     noun = "sentence"
 
     def __init__(self, net: nn.Module, options: MapOptions, module: Toy) -> None:
@@ -86,7 +86,7 @@ class SentenceMaps(MapSource):
 
         yield Table("sentences", [pd.DataFrame({"id": list(SENTENCES)})])
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         for number in self.chosen:
             name, text = list(SENTENCES.items())[number]
             with self.recording() as found:
@@ -101,7 +101,7 @@ class SentenceMaps(MapSource):
         return [f"{one.id} looks at its words" for one in self.examples()]
 
 
-class Sentence(MappedExample):
+class Sentence(ExplainedExample):
     def __init__(self, name: str, tokens: list[str], found: Recording) -> None:
         self.name, self.tokens, self.found = name, tokens, found
 
@@ -113,9 +113,9 @@ class Sentence(MappedExample):
     def words(self) -> list[str]:
         return [f"{self.name}: {' '.join(self.tokens)}"]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         for each in self.found.values():
-            yield NamedMap(each, {"query": self.tokens, "key": self.tokens}, {"query": "word", "key": "word"})
+            yield LabelledAttention(each, {"query": self.tokens, "key": self.tokens}, {"query": "word", "key": "word"})
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         for each in made.values():

@@ -29,7 +29,7 @@ from zoo.maps import faithfulness_table
 from zoo.maps.explainer import MapOptions
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
 from zoo.maps.faithfulness_table import Faithfulness
-from zoo.maps.perturbation import Occludable, frozen, gradient_at_rows, has_weights, permuted, uniform
+from zoo.maps.perturbation import Perturbable, frozen, gradient_at_rows, has_weights, permuted, uniform
 
 
 def tau_by_loop(first: list[float], second: list[float]) -> float:
@@ -94,7 +94,7 @@ def test_erased_and_kept_by_loop() -> None:
     assert sufficiency(whole, parts) == pytest.approx(by_loop, abs=1e-12)
 
 
-class Weighed(Occludable):
+class Weighed(Perturbable):
     """The answer's probability is sigmoid(sum of w_i), of which what is left out is missing."""
 
     noun = "word"
@@ -125,7 +125,7 @@ class Words:
     def measured(self, count: int) -> list[int]:
         return list(range(5))[:count]
 
-    def occludable(self, position: int) -> list[Occludable]:
+    def occludable(self, position: int) -> list[Perturbable]:
         return [self.found[position]]
 
 
@@ -190,7 +190,7 @@ class Pairs(Weighed):
 class WordsAndPairs(Words):
     """Examples with two kinds of inputs; the first has one pair alone."""
 
-    def occludable(self, position: int) -> list[Occludable]:
+    def occludable(self, position: int) -> list[Perturbable]:
         (words,) = super().occludable(position)
         w = words.w.view(-1, 2).sum(1)[: 1 if position == 0 else None]
         return [words, Pairs(w, -w)]

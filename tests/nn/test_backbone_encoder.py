@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn import BackboneEncoder
-from zoo.nn.images.classifier import PictureNet
-from zoo.nn.images.image_input import Seen
+from zoo.nn.images.classifier import ImageClassifierNet
+from zoo.nn.images.image_input import ImageInput
 
 SIDE = 12
 
 
-class Small(PictureNet):
+class Small(ImageClassifierNet):
     """Two stages of a classifier."""
 
     def __init__(self, *, channels: int, height: int, width: int, classes: int) -> None:
@@ -37,8 +37,8 @@ def encoder(**options: Any) -> BackboneEncoder:
     return BackboneEncoder(height=SIDE, width=SIDE, backbone=Small, **options).double()
 
 
-def pictures() -> Seen:
-    return Seen(torch.rand(4, 3, SIDE, SIDE, dtype=torch.double, generator=torch.Generator().manual_seed(0)))
+def pictures() -> ImageInput:
+    return ImageInput(torch.rand(4, 3, SIDE, SIDE, dtype=torch.double, generator=torch.Generator().manual_seed(0)))
 
 
 def test_annotations_are_the_features_of_the_last_map_row_by_row() -> None:
@@ -53,7 +53,7 @@ def test_annotations_are_the_features_of_the_last_map_row_by_row() -> None:
 
 def test_given_features_are_read_instead_of_pixels() -> None:
     made, source = encoder(dim=5, position=None).eval(), pictures()
-    kept = Seen(features=made.features(source), grid=(3, 3))
+    kept = ImageInput(features=made.features(source), grid=(3, 3))
     torch.testing.assert_close(made(kept).states, made(source).states)
     assert made.width == 5
     with pytest.raises(ValueError, match="a backbone that is trained reads pixels"):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from zoo.config.compose import compose
 from zoo.nn import PlainCNN
-from zoo.nn.images.image_input import Seen
+from zoo.nn.images.image_input import ImageInput
 
 
 def seen_by(cell: int, *, strides: list[int], size: tuple[int, int]) -> tuple[PlainCNN, Tensor]:
@@ -16,7 +16,7 @@ def seen_by(cell: int, *, strides: list[int], size: tuple[int, int]) -> tuple[Pl
     torch.default_generator.manual_seed(0)
     net = PlainCNN(height=size[0], width=size[1], channels=[8] * len(strides), strides=strides, dim=8).double()
     pixels = torch.randn(16, 3, *size, dtype=torch.double, requires_grad=True)
-    cells = net.annotations(Seen(pixels))
+    cells = net.annotations(ImageInput(pixels))
     weights = torch.randn(8, dtype=torch.double)
     (gradient,) = torch.autograd.grad((cells[:, cell] @ weights).sum(), pixels)
     return net, gradient.abs().sum((0, 1)) > 0
@@ -37,7 +37,7 @@ def test_what_a_cell_sees_has_its_middle(strides: list[int]) -> None:
 def test_kernels_are_as_wide_as_is_given() -> None:
     net = PlainCNN(height=8, width=8, channels=[4, 4], strides=[2, 2], dim=8, around=1)
     assert [part.kernel_size for part in net.layers if isinstance(part, torch.nn.Conv2d)] == [(4, 4), (4, 4), (1, 1)]
-    assert net.annotations(Seen(torch.randn(2, 3, 8, 8))).shape == (2, 4, 8)
+    assert net.annotations(ImageInput(torch.randn(2, 3, 8, 8))).shape == (2, 4, 8)
 
 
 @pytest.mark.parametrize("model", ["captioner", "captioner_transformer", "coattention"])
@@ -56,10 +56,10 @@ def test_pictures_of_other_sizes_stand_in_the_middle_of_the_cells() -> None:
 def test_batch_norm_makes_cells_independent_of_each_other_in_evaluation() -> None:
     torch.default_generator.manual_seed(0)
     net = PlainCNN(height=8, width=8, channels=[4], strides=[4], dim=8, norm="batch", position=None)
-    net.annotations(Seen(torch.randn(16, 3, 8, 8)))
+    net.annotations(ImageInput(torch.randn(16, 3, 8, 8)))
     assert [name for name, _ in net.named_buffers() if name.endswith("running_mean")]
     net.eval()
     pixels = torch.randn(3, 3, 8, 8)
-    torch.testing.assert_close(net.annotations(Seen(pixels))[:1], net.annotations(Seen(pixels[:1])))
+    torch.testing.assert_close(net.annotations(ImageInput(pixels))[:1], net.annotations(ImageInput(pixels[:1])))
     with pytest.raises(ValueError, match="norm is 'layer' or 'batch'"):
         PlainCNN(height=8, width=8, channels=[4], strides=[4], dim=8, norm="group")  # type: ignore[arg-type]

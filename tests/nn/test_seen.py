@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zoo.nn.images import image_input
-from zoo.nn.images.image_input import Original, cells_of
+from zoo.nn.images.image_input import OriginalImage, cells_of
 
 
 def test_a_box_is_gold_in_the_cells_that_hold_much_of_it() -> None:
@@ -39,7 +39,7 @@ def test_gold_cells_are_those_of_a_brute_force() -> None:
 
 def test_a_large_picture_is_drawn_smaller_with_the_same_part_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = [torch.zeros(3, 40, 90, dtype=torch.uint8)]
-    original = Original(pictures, 0, (4.0, 9.0, 20.0, 45.0))
+    original = OriginalImage(pictures, 0, (4.0, 9.0, 20.0, 45.0))
     assert original.drawn().shape == original.drawn().size == (40, 90)
     assert original.drawn().seen == original.seen
     monkeypatch.setattr(image_input, "_MOST_DRAWN", 900)

@@ -17,7 +17,7 @@ from zoo.config.typecheck import get_hints
 from zoo.data.transfer import to_device
 from zoo.errors import DataError
 from zoo.tasks.base import TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.dataset_registry import dataset
 from zoo.types import PositiveInt, Seed
 
@@ -25,7 +25,7 @@ from zoo.types import PositiveInt, Seed
 class Words(TaskData):
     """Words of a source, in order."""
 
-    def __init__(self, source: list[str], batching: Batching, *, upper: bool = False) -> None:
+    def __init__(self, source: list[str], batching: BatchOptions, *, upper: bool = False) -> None:
         super().__init__(source, batching)
         self.upper = upper
         self.reads = 0
@@ -79,7 +79,7 @@ def test_the_options_of_all_parts_are_the_signature() -> None:
 def test_each_part_is_given_its_options() -> None:
     data = planted(count=2, seed=5, upper=True, max_epochs=3, eval_batch_size=1)
     assert data.content == ["WORD 5", "WORD 6"]
-    assert data.batching == Batching(max_epochs=3, eval_batch_size=1)
+    assert data.batching == BatchOptions(max_epochs=3, eval_batch_size=1)
     assert data.max_epochs == 3
     with pytest.raises(TypeError, match="listed has no option lower"):
         listed(words=[], max_epochs=1, lower=True)
@@ -129,7 +129,7 @@ def test_batches(batch_size: int | None, sizes: list[int]) -> None:
 @pytest.mark.parametrize("name", ["batch_size", "eval_batch_size"])
 def test_a_batch_of_nothing_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is to be a whole number of at least 1 or null"):
-        Batching(max_epochs=1, **{name: 0})
+        BatchOptions(max_epochs=1, **{name: 0})
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from zoo.data.tables import collect_errors, read_table
 from zoo.errors import DataError, ProblemsError
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Invariance, Task, TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.training import preflight
 
 NODES = """id,label,split,a,b
@@ -278,7 +278,9 @@ class Sequences(TaskData):
 def tried(module: Task) -> tuple[list[str], list[str]]:
     composed = {**compose.compose(["model=gat", "trainer=cpu"]), "names": {"model": "dense", "data": "sequences"}}
     report: list[str] = []
-    return preflight.try_batch(composed, module, Sequences(None, Batching(max_epochs=1, batch_size=3)), report), report
+    return preflight.try_batch(
+        composed, module, Sequences(None, BatchOptions(max_epochs=1, batch_size=3)), report
+    ), report
 
 
 def test_a_dense_model() -> None:
@@ -310,5 +312,5 @@ def test_a_dense_model_with_a_fault(make: Callable[[], Task], said: str) -> None
 
 
 def test_the_largest_batch_is_the_one_that_is_tried() -> None:
-    batch, count = preflight.largest_batch(Sequences(None, Batching(max_epochs=1, batch_size=3)).loader("train"))
+    batch, count = preflight.largest_batch(Sequences(None, BatchOptions(max_epochs=1, batch_size=3)).loader("train"))
     assert (batch.values.shape, count) == ((3, 9), 2)

@@ -44,11 +44,20 @@ _NAMES = {
     "zoo.tasks.generation.Bahdanau": "zoo.nn.Bahdanau",
     "zoo.tasks.generation.InputFeeding": "zoo.nn.InputFeeding",
     "zoo.tasks.generation.Luong": "zoo.nn.Luong",
-    "zoo.tasks.generation.Longest": "zoo.tasks.seq2seq.Longest",
-    "zoo.tasks.generation.Reward": "zoo.tasks.seq2seq.Reward",
+    "zoo.tasks.generation.Longest": "zoo.tasks.seq2seq.MaxLength",
+    "zoo.tasks.generation.Reward": "zoo.tasks.seq2seq.ReinforceLoss",
     "zoo.tasks.generation.ScheduledSampling": "zoo.tasks.seq2seq.ScheduledSampling",
     "zoo.tasks.pictures.BackboneEncoder": "zoo.nn.BackboneEncoder",
     "zoo.tasks.pictures.PlainCNN": "zoo.nn.PlainCNN",
+    "zoo.tasks.speech.ConvolutionalListener": "zoo.tasks.speech.ConvRNNEncoder",
+    "zoo.tasks.speech.PyramidalListener": "zoo.tasks.speech.PyramidalRNNEncoder",
+    "zoo.tasks.speech.TransformerListener": "zoo.tasks.speech.TransformerSpeechEncoder",
+    "zoo.tasks.answering.CoAttentionAnswerer": "zoo.tasks.answering.HieCoAtt",
+    "zoo.tasks.answering.HypothesisJudge": "zoo.tasks.answering.NLIClassifier",
+    "zoo.tasks.answering.SpanReader": "zoo.tasks.answering.ExtractiveQA",
+    "zoo.tasks.answering.PictureAnswerer": "zoo.tasks.answering.VQAClassifier",
+    "zoo.tasks.recommendation.CandidateRanker": "zoo.tasks.recommendation.CTRTask",
+    "zoo.tasks.recommendation.NextItem": "zoo.tasks.recommendation.NextItemTask",
 }
 """Public name of format 3 or before -> public name today."""
 _OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, _NAMES))})(?![\w.])")

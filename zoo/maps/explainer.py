@@ -1,6 +1,6 @@
 """The part of `zoo maps` and `zoo evaluate --worst` that a domain supplies; `zoo.maps.export` does the rest.
 
-A `MapSource` names everything that can be drawn. It yields tables over all examples, and the few examples that are
+A `Explainer` names everything that can be drawn. It yields tables over all examples, and the few examples that are
 written with their maps, pictures and words. A `Task` returns one from `Task.maps`.
 """
 
@@ -24,7 +24,7 @@ from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.maps.build_labelled_map import Heads
 from zoo.maps.dataframes import Format
 from zoo.maps.labelled_map import LabelledMap
-from zoo.maps.perturbation import Occludable
+from zoo.maps.perturbation import Perturbable
 from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class MapOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class NamedMap:
+class LabelledAttention:
     """The map of one site, with the arguments that `zoo.maps.labelled_map` takes for it."""
 
     found: AttentionMap
@@ -82,7 +82,7 @@ class NamedMap:
         axis_labels: Mapping[str, Sequence[str]],
         nouns: Mapping[str, str],
         gold: Bool[Tensor, "n k"] | None = None,
-    ) -> NamedMap:
+    ) -> LabelledAttention:
         """Names weights that were computed from those of a site, such as those of words: every pair has one."""
         support = DenseSupport(torch.ones(1, 1, *weights.shape, dtype=torch.bool))
         found = AttentionMap(name, weights[None, None], support.axes, support, heads=(-1,))
@@ -104,7 +104,7 @@ class Table:
     figure: Figure | None = None
 
 
-class MappedExample(ABC):
+class ExplainedExample(ABC):
     """One example that is written with its maps, pictures and words.
 
     Attributes:
@@ -129,7 +129,7 @@ class MappedExample(ABC):
         """Lines of words.txt on this example."""
 
     @abstractmethod
-    def maps(self) -> Iterable[NamedMap]:
+    def maps(self) -> Iterable[LabelledAttention]:
         """Yields the maps of `found` with their labels, and maps that are computed from them."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class MappedExample(ABC):
         return iter(())
 
 
-class MapSource(ABC):
+class Explainer(ABC):
     """The maps of one model on one data set.
 
     `export` reads `tables`, then `examples`, then `truth`, so that one pass over the data can compute all of them. It
@@ -211,7 +211,7 @@ class MapSource(ABC):
         """Returns positions in `names` of at most `count` examples whose faithfulness is measured by default."""
         return self.typical(count)
 
-    def occludable(self, position: int) -> Sequence[Occludable]:
+    def occludable(self, position: int) -> Sequence[Perturbable]:
         """Returns the example at a position in `names` as inputs that can be left out, for `--faithfulness`.
 
         If an example has inputs of several kinds, such as words and sentences, there is one element for each kind, in
@@ -223,7 +223,7 @@ class MapSource(ABC):
         )
 
     @abstractmethod
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         """Yields the examples that are written, each with its recording."""
 
     def tables(self) -> Iterator[Table]:

@@ -1,4 +1,4 @@
-"""`zoo maps`: writes a folder of maps, tables, pictures and words from a `MapSource`, and prints a report."""
+"""`zoo maps`: writes a folder of maps, tables, pictures and words from a `Explainer`, and prints a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zoo.attention import sites
 from zoo.errors import escape_control
 from zoo.maps import dataframes
-from zoo.maps.explainer import MapOptions, MappedExample, MapSource, Table, check_layers
+from zoo.maps.explainer import ExplainedExample, Explainer, MapOptions, Table, check_layers
 from zoo.maps.faithfulness_table import Faithfulness
 from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.store_writer import Writer
@@ -89,11 +89,11 @@ class _Notes:
         self.cut: dict[str, int] = {}
         self.silent: dict[str, str] = {}
 
-    def add(self, example: MappedExample) -> None:
+    def add(self, example: ExplainedExample) -> None:
         self.cut |= example.found.cut
         self.silent |= {site: why for site, why in example.found.silent.items() if site not in example.found}
 
-    def lines(self, source: MapSource) -> Iterable[str]:
+    def lines(self, source: Explainer) -> Iterable[str]:
         if self.cut:
             of = "" if source.is_one_example else f" a {source.noun}"
             remedy = "raise --budget, or name fewer with --layers"
@@ -107,7 +107,7 @@ def sized(cut: dict[str, int]) -> str:
     return ", ".join(f"{site} {size:,}" for site, size in cut.items())
 
 
-def _write(writer: Writer, example: MappedExample) -> dict[str, LabelledMap]:
+def _write(writer: Writer, example: ExplainedExample) -> dict[str, LabelledMap]:
     made: dict[str, LabelledMap] = {}
     writer.note(example.found)
     for each in example.maps():

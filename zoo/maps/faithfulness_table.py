@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from zoo.errors import DataError
 from zoo.maps.describe import number
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
-from zoo.maps.perturbation import Occludable, frozen, has_weights, permuted, uniform
+from zoo.maps.perturbation import Perturbable, frozen, has_weights, permuted, uniform
 from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from zoo.maps.explainer import MapSource
+    from zoo.maps.explainer import Explainer
 
 MAP, GRADIENT, RANDOM = "map", "gradient", "random"
 _FROZEN = "kendall_tau_frozen_gradient"
@@ -88,7 +88,7 @@ class Faithfulness:
         DataError: No example has at least two inputs.
     """
 
-    def __init__(self, source: MapSource, count: int) -> None:
+    def __init__(self, source: Explainer, count: int) -> None:
         self.source = source
         self.chosen = source.chosen if source.options.ids is not None else source.measured(count)
         self.rows: list[Measured] = []
@@ -191,7 +191,7 @@ class Faithfulness:
             return f"the answer depends on the {left_out}: {fall}"
         return f"the map does not say what the answer depends on: the {left_out} matter no more than random ones"
 
-    def _examples(self) -> Iterator[tuple[str, list[Occludable]]]:
+    def _examples(self) -> Iterator[tuple[str, list[Perturbable]]]:
         """Yields id and kinds of inputs of the examples that have at least two inputs."""
         names = self.source.names()
         for position in self.chosen:
@@ -215,7 +215,7 @@ class Faithfulness:
                         yield Measured(name, "", len(example.attention), *row)
 
 
-def _measures(example: Occludable, generator: torch.Generator, size: int) -> Iterator[_Value]:
+def _measures(example: Perturbable, generator: torch.Generator, size: int) -> Iterator[_Value]:
     """Yields (ranking, measure, value) of one example. Every distinct variant of a block goes through the net once.
 
     Args:
@@ -249,7 +249,7 @@ def _measures(example: Occludable, generator: torch.Generator, size: int) -> Ite
     yield GRADIENT, "kendall_tau_leave_one_out", kendall_tau(gradient[singles], change)
 
 
-def _scores(example: Occludable, singles: Int[Tensor, " s"], others: Bool[Tensor, "o n"]) -> Float[Tensor, " v"]:
+def _scores(example: Perturbable, singles: Int[Tensor, " s"], others: Bool[Tensor, "o n"]) -> Float[Tensor, " v"]:
     """Returns m of the whole example, of it without each single input, and of other variants, in blocks of variants."""
     inputs = len(example.attention)
     ends = 1 + len(singles)
@@ -264,7 +264,7 @@ def _scores(example: Occludable, singles: Int[Tensor, " s"], others: Bool[Tensor
     return torch.cat(found)
 
 
-def _size(kinds: Sequence[Occludable]) -> int:
+def _size(kinds: Sequence[Perturbable]) -> int:
     """Returns the number of inputs that the net reads of an example: those of the kind that has most."""
     return max(len(each.attention) for each in kinds)
 
@@ -284,7 +284,7 @@ def _permutations(size: int) -> int:
     return min(_PERMUTATIONS, max(_FEWEST_PERMUTATIONS, _READ // size))
 
 
-def _whole(net: nn.Module, example: Occludable, generator: torch.Generator, size: int) -> Iterator[_Value]:
+def _whole(net: nn.Module, example: Perturbable, generator: torch.Generator, size: int) -> Iterator[_Value]:
     """Yields m of one whole example, and its decrease and change with other attention weights."""
     whole = torch.ones(_permutations(size), len(example.attention), dtype=torch.bool)
     before = example.score(whole[:1])

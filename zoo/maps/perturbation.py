@@ -16,7 +16,7 @@ from zoo.attention.attention_state import AttentionState, NormalizerOutput
 from zoo.attention.supports.support import Support
 
 
-class Occludable(ABC):
+class Perturbable(ABC):
     """One example, whose answer can be scored without some of its inputs.
 
     Attributes:
@@ -49,7 +49,7 @@ def gradient_at_rows(
     numbers: Int[Tensor, "*n"],
     inputs: Int[Tensor, " n"] | None = None,
 ) -> Float[Tensor, "*m"]:
-    """Computes `Occludable.gradient` if inputs consist of rows of a table of embeddings.
+    """Computes `Perturbable.gradient` if inputs consist of rows of a table of embeddings.
 
     Args:
         log_probability: Function that computes log m in one pass.

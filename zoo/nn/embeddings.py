@@ -11,7 +11,7 @@ from zoo.types import PositiveInt, Probability, validate_ranges
 
 
 @validate_ranges
-class WordVectors(nn.Module):
+class TokenEmbedding(nn.Module):
     """A learned vector for each word of the vocabulary (Yang et al. 2016, section 2.2, the matrix W_e).
 
     Args:

@@ -22,7 +22,7 @@ from zoo.data.loader import Loader
 from zoo.data.splits import SPLITS
 from zoo.errors import ConfigError, DataError
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import CommandOption
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zoo.data.line_index import TextLines
     from zoo.data.tables import OnBadRow
     from zoo.data.unknown_labels import UnknownLabels
-    from zoo.maps.explainer import MapOptions, MapSource
+    from zoo.maps.explainer import Explainer, MapOptions
     from zoo.tasks.baselines import Baseline
     from zoo.tasks.data_summary import Summary
 
@@ -130,7 +130,7 @@ class Task(pl.LightningModule, ABC):
     def explain(self, batch: Any) -> AttentionMap:
         """Returns the map that is scored against gold attention, with layers and heads reduced as configured."""
 
-    def maps(self, data: Any, options: MapOptions) -> MapSource:
+    def maps(self, data: Any, options: MapOptions) -> Explainer:
         """Returns the maps of `data` that `zoo maps` writes and `zoo evaluate --worst` describes."""
         raise ConfigError(f"{type(self).__name__} has no maps: its class does not define `maps`")
 
@@ -302,7 +302,7 @@ class TaskData(pl.LightningDataModule, ABC):
     encoding: Encoding = UTF8
     """Encoding of these files."""
 
-    def __init__(self, source: Any, batching: Batching) -> None:
+    def __init__(self, source: Any, batching: BatchOptions) -> None:
         super().__init__()
         self.source = source
         self.batching = batching

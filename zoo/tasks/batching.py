@@ -11,7 +11,7 @@ from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 @validate_ranges
 @dataclass(frozen=True, kw_only=True)
-class Batching:
+class BatchOptions:
     """The options of `data` that all domains share.
 
     Args:

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from zoo.data.loader import Loader
-from zoo.maps.explainer import MapOptions, MapSource, Table
+from zoo.maps.explainer import Explainer, MapOptions, Table
 from zoo.plurals import count_noun
 from zoo.tasks.batching import Examples
 from zoo.tasks.prediction_order import in_order, in_pieces, spread
 
 
-class SplitMaps(MapSource):
+class DatasetExplainer(Explainer):
     """Writes a table with a row for each example of a split, and draws the chosen ones, each from a batch of its own.
 
     Args:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, get_type_hints
 
-from zoo.tasks.batching import Batching
+from zoo.tasks.batching import BatchOptions
 
 D = TypeVar("D")
 
@@ -17,14 +17,14 @@ def dataset(
 ) -> Callable[[Callable[..., Any]], Callable[..., D]]:
     """Decorates a function that returns a source; the result returns the data module of this source.
 
-    Its signature has the options of the source, of `Batching` and of the data module, so that each option is written
-    once, where it is used.
+    Its signature has the options of the source, of `BatchOptions` and of the data module, so that each option is
+    written once, where it is used.
 
         @dataset(ImageData)
         def image_folder(*, folder: str, split_seed: Seed = 0) -> PictureSource: ...
 
         image_folder(folder="photos", max_epochs=3, height=224, width=224)
-        # ImageData(image_folder's PictureSource, Batching(max_epochs=3), height=224, width=224)
+        # ImageData(image_folder's PictureSource, BatchOptions(max_epochs=3), height=224, width=224)
 
     Args:
         data: The class of the data module: `data(source, batching, **options)`.
@@ -34,7 +34,7 @@ def dataset(
     """
 
     def composed(source: Callable[..., Any]) -> Callable[..., D]:
-        parts = [_options(generator or source), _options(Batching), _options(data)]
+        parts = [_options(generator or source), _options(BatchOptions), _options(data)]
         names = [name for each in parts for name in each]
         if len(set(names)) < len(names):
             raise TypeError(f"{source.__qualname__} has an option of the same name as one of its data module")
@@ -46,7 +46,7 @@ def dataset(
             if strange:
                 raise TypeError(f"{source.__qualname__} has no option {', '.join(sorted(strange))}")
             found = source(**given) if generator is None else source(functools.partial(generator, **given))
-            made = data(found, Batching(**batching), **own)
+            made = data(found, BatchOptions(**batching), **own)
             if generator is not None:
                 made.is_generated = True  # type: ignore[attr-defined]
             return made

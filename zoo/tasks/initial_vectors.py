@@ -16,7 +16,7 @@ from torch import Tensor
 from zoo import distributed
 from zoo.data.cache import cached_arrays
 from zoo.errors import ConfigError
-from zoo.nn.embeddings import WordVectors
+from zoo.nn.embeddings import TokenEmbedding
 from zoo.text import corpus_vectors, read_vectors
 from zoo.text.cooccurrence import CORPUS_VERSION
 
@@ -30,7 +30,7 @@ _SPREAD = 0.3
 
 
 def initialise_vectors(
-    table: WordVectors,
+    table: TokenEmbedding,
     source: str,
     words: Sequence[str],
     texts: Texts,

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from zoo.extend import (
+    ExplainedExample,
+    Explainer,
+    LabelledAttention,
     LabelledMap,
     MapOptions,
-    MappedExample,
-    MapSource,
-    NamedMap,
-    Occludable,
+    Perturbable,
     Recording,
     describe,
     gradient_at_rows,
@@ -26,7 +26,7 @@ from zoo.extend import (
 from zoo_recall.data import Facts, RecallData
 
 
-class RecallMaps(MapSource):
+class RecallMaps(Explainer):
     """One pass for each question that is drawn; the truth score is of all."""
 
     noun, truth_of = "question", "all questions, average of the heads"
@@ -38,15 +38,15 @@ class RecallMaps(MapSource):
     def names(self) -> list[str]:
         return [each.id for each in self.data.content[1]]
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         for which in self.chosen:
             batch = self.data.batch([self.data.content[1][which]])
             with torch.inference_mode(), self.recording() as found:
                 self.module(batch)
             yield MappedQuestion(found, batch)
 
-    def occludable(self, position: int) -> list[Occludable]:
-        return [OccludableQuestion(self.module, self.data.batch([self.data.content[1][position]]))]
+    def occludable(self, position: int) -> list[Perturbable]:
+        return [PerturbableQuestion(self.module, self.data.batch([self.data.content[1][position]]))]
 
     def truth(self) -> dict[str, float]:
         batches = self.data.loader("all")
@@ -58,7 +58,7 @@ class RecallMaps(MapSource):
 
 
 @dataclass(frozen=True)
-class MappedQuestion(MappedExample):
+class MappedQuestion(ExplainedExample):
     found: Recording
     batch: Facts
 
@@ -70,18 +70,18 @@ class MappedQuestion(MappedExample):
     def words(self) -> list[str]:
         return [describe.describe(labelled(m.found, m.axis_labels, nouns=m.nouns), 0) for m in self.maps()]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         (asked,) = self.batch.examples
         labels = {"query": [asked.question], "key": [f"{key}={value}" for key, value in asked.facts]}
         for found in self.found.values():
-            yield NamedMap(found, labels, {"query": "question", "key": "fact"}, self.batch.gold)
+            yield LabelledAttention(found, labels, {"query": "question", "key": "fact"}, self.batch.gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Any]]:
         for each in made.values():
             yield picture_name(self.id, number), plots.heat_map(each)
 
 
-class OccludableQuestion(Occludable):
+class PerturbableQuestion(Perturbable):
     """A question whose inputs are the facts."""
 
     noun = "fact"

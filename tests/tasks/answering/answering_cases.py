@@ -8,14 +8,14 @@ import torch
 
 from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.nn.images.plain_cnn import PlainCNN
-from zoo.tasks.answering import ESIM, BiDAF, CoAttentionAnswerer
-from zoo.tasks.answering.batch import Asked
+from zoo.tasks.answering import ESIM, BiDAF, HieCoAtt
+from zoo.tasks.answering.batch import QuestionExample
 
 WORDS, ANSWERS = 12, 3
 DOT = AttentionFactory(score=Dot, normalizer=Softmax)
 CNN = partial(PlainCNN, channels=(4,), strides=(4,), dim=8)
 NETS = {
-    "coattention": lambda **how: CoAttentionAnswerer(
+    "coattention": lambda **how: HieCoAtt(
         words=WORDS,
         answers=ANSWERS,
         height=12,
@@ -27,24 +27,24 @@ NETS = {
 }
 
 
-def texts() -> list[Asked]:
+def texts() -> list[QuestionExample]:
     """Questions about passages, of different lengths."""
     return [
-        Asked([1, 2, 3], "a", passage=[4, 5, 1, 6, 7], answer=0, span=(3, 4), kind="x", links=[(0, 2)]),
-        Asked([3], "b", passage=[2, 2], answer=2, span=(0, 0), kind="y", links=[]),
-        Asked([8, 9, 1, 2, 3, 4], "c", passage=[11], answer=1, span=(0, 0), kind="x", links=[(5, 0), (0, 0)]),
+        QuestionExample([1, 2, 3], "a", passage=[4, 5, 1, 6, 7], answer=0, span=(3, 4), kind="x", links=[(0, 2)]),
+        QuestionExample([3], "b", passage=[2, 2], answer=2, span=(0, 0), kind="y", links=[]),
+        QuestionExample([8, 9, 1, 2, 3, 4], "c", passage=[11], answer=1, span=(0, 0), kind="x", links=[(5, 0), (0, 0)]),
     ]
 
 
-def pictures() -> list[Asked]:
+def pictures() -> list[QuestionExample]:
     """Questions about pictures of 12 x 16 pixels."""
     random = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (2, 3, 12, 16), generator=random, dtype=torch.uint8)
     return [
-        Asked([1, 2, 3, 4], "a", pixels=pixels[0], answer=1, kind="colour", regions=[(0.0, 0.0, 0.5, 0.25)]),
-        Asked([5], "b", pixels=pixels[1], answer=0, kind="count", regions=[]),
+        QuestionExample([1, 2, 3, 4], "a", pixels=pixels[0], answer=1, kind="colour", regions=[(0.0, 0.0, 0.5, 0.25)]),
+        QuestionExample([5], "b", pixels=pixels[1], answer=0, kind="count", regions=[]),
     ]
 
 
-def asked_of(name: str) -> list[Asked]:
+def asked_of(name: str) -> list[QuestionExample]:
     return pictures() if name == "coattention" else texts()

@@ -12,12 +12,12 @@ from answering_cases import pictures, texts
 from largest import Largest
 from torch import Tensor
 
-from zoo.tasks.answering.batch import UNKNOWN, Questions
+from zoo.tasks.answering.batch import UNKNOWN, QABatch
 from zoo.tasks.answering.spans import best_spans, span_losses
 
 
 def test_texts_are_padded_and_links_become_a_mask() -> None:
-    batch = Questions.of(texts())
+    batch = QABatch.of(texts())
     assert batch.question.lengths.tolist() == [3, 1, 6]
     assert batch.passage.lengths.tolist() == [5, 2, 1]
     assert batch.picture is None
@@ -29,7 +29,7 @@ def test_texts_are_padded_and_links_become_a_mask() -> None:
 
 
 def test_pictures_are_normalised_and_boxes_are_padded() -> None:
-    batch = Questions.of(pictures(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    batch = QABatch.of(pictures(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     expected = (torch.stack([each.pixels for each in pictures()]).float() / 255 - 0.5) / 0.25
     torch.testing.assert_close(batch.picture.pixels, expected)
     assert batch.passage is None
@@ -40,10 +40,10 @@ def test_pictures_are_normalised_and_boxes_are_padded() -> None:
 
 def test_what_is_not_known_of_one_is_not_known() -> None:
     first, *others = texts()
-    batch = Questions.of([replace(first, answer=UNKNOWN, span=None, links=None), *others])
+    batch = QABatch.of([replace(first, answer=UNKNOWN, span=None, links=None), *others])
     assert batch.answers.tolist() == [UNKNOWN, 2, 1]
     assert batch.spans.tolist() == [[UNKNOWN, UNKNOWN], [0, 0], [0, 0]]
-    assert Questions.of([replace(first, span=None)]).spans is None
+    assert QABatch.of([replace(first, span=None)]).spans is None
     assert batch.gold is None
 
 
@@ -51,10 +51,10 @@ def test_a_batch_is_of_one_kind_and_of_texts_with_words() -> None:
     first, second, _ = texts()
     for strange in ([first, pictures()[0]], [replace(first, passage=None)]):
         with pytest.raises(ValueError, match="all about pictures, or all about passages"):
-            Questions.of(strange)
+            QABatch.of(strange)
     for empty in (replace(second, question=[]), replace(second, passage=[])):
         with pytest.raises(ValueError, match="must have a token"):
-            Questions.of([first, empty])
+            QABatch.of([first, empty])
 
 
 @pytest.mark.parametrize("longest", [None, 1, 2, 9])

@@ -17,7 +17,7 @@ from zoo.config import plugins
 from zoo.errors import ConfigError
 from zoo.nn.rnn.modules import Recurrent
 from zoo.tasks.answering.attention_targets import explained, level_of, looked
-from zoo.tasks.answering.batch import Asked, Questions
+from zoo.tasks.answering.batch import QABatch, QuestionExample
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 
 UNIFORM = AttentionFactory(score=Constant, normalizer=Uniform)
@@ -29,8 +29,8 @@ def made(name: str, **how: object) -> nn.Module:
     return NETS[name](**how).double().eval()
 
 
-def batch_of(asked: list[Asked]) -> Questions:
-    batch = Questions.of(asked)
+def batch_of(asked: list[QuestionExample]) -> QABatch:
+    batch = QABatch.of(asked)
     if batch.picture is not None:
         object.__setattr__(batch.picture, "pixels", batch.picture.pixels.double())
     return batch
@@ -47,7 +47,7 @@ def softmax(scores: Tensor) -> Tensor:
     return scores.exp() / scores.exp().sum()
 
 
-def bidaf(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor, Tensor]:
+def bidaf(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) -> tuple[Tensor, Tensor]:
     """Seo et al. 2017: contextual, attention flow, modelling and output layers."""
     paragraph, question = (
         states(net.vectors.table.weight[torch.tensor(text)], net.encoder.recurrent)
@@ -64,7 +64,7 @@ def bidaf(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[
     return start, torch.cat([flow, model_end], 1) @ net.end.weight[0]
 
 
-def esim(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor]:
+def esim(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) -> tuple[Tensor]:
     """Chen et al. 2017, eq. 11-20."""
     a, b = (
         states(net.vectors.table.weight[torch.tensor(text)], net.encoder.recurrent)
@@ -81,7 +81,7 @@ def esim(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[T
     return (net.head(torch.tanh(net.fuse(torch.cat(read)))),)
 
 
-def coattention(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor]:
+def coattention(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) -> tuple[Tensor]:
     """Lu et al. 2016, eq. 1-7; co-attention itself has tests of its own."""
     cells = net.of_picture(net.picture.annotations(batch.picture.select(torch.tensor([number])))[0])
     levels = asked_at_levels(net, asked)
@@ -98,7 +98,7 @@ def coattention(net: nn.Module, asked: Asked, batch: Questions, number: int) -> 
     return (net.head(hidden),)
 
 
-def asked_at_levels(net: nn.Module, asked: Asked) -> dict[str, Tensor]:
+def asked_at_levels(net: nn.Module, asked: QuestionExample) -> dict[str, Tensor]:
     """Words, phrases (eq. 1-2) and states of one question."""
     words = net.vectors.table.weight[torch.tensor(asked.question)]
     padded = torch.cat([words, torch.zeros(2, words.shape[1], dtype=words.dtype)])
@@ -116,7 +116,7 @@ def asked_at_levels(net: nn.Module, asked: Asked) -> dict[str, Tensor]:
 REFERENCES = {"coattention": coattention, "bidaf": bidaf, "esim": esim}
 
 
-def outputs(net: nn.Module, batch: Questions) -> tuple[Tensor, ...]:
+def outputs(net: nn.Module, batch: QABatch) -> tuple[Tensor, ...]:
     found = net(batch)
     return found if isinstance(found, tuple) else (found,)
 

@@ -14,7 +14,7 @@ from zoo.errors import ConfigError
 from zoo.tasks.answering.synthetic import passages, premises, scenes
 from zoo.tasks.answering.synthetic.premises import COLOURS, LABELS, MATERIALS
 from zoo.tasks.images.synthetic_scenes import COLOURS as PAINTS
-from zoo.tasks.images.synthetic_scenes import SHAPES, Kinds, draw_scenes
+from zoo.tasks.images.synthetic_scenes import SHAPES, ShapeKinds, draw_scenes
 
 FURTHEST = {"leftmost": (1, min), "rightmost": (1, max), "highest": (0, min), "lowest": (0, max)}
 ASKED, FOUND = r"(where|when) did (\w+) find the (\w+)", r"(\w+) found the (\w+)"
@@ -118,7 +118,7 @@ def test_questions_are_answered_by_their_things() -> None:
 def test_every_kind_of_question_says_what_is_there() -> None:
     generator, counts = random.Random(0), [2, 3, 4, 5] * 40
     for things in draw_scenes(counts, seed=5).things:
-        kind, (question, answer, boxes) = scenes.ask(generator, things, Kinds())
+        kind, (question, answer, boxes) = scenes.ask(generator, things, ShapeKinds())
         words = question.split()
         of = {thing.box: thing for thing in things}
         named = [of[box] for box in boxes]
@@ -168,7 +168,7 @@ def test_the_same_pictures_get_the_same_questions() -> None:
 
 
 def test_nothing_can_be_counted() -> None:
-    kind, (question, answer, boxes) = scenes.ask(random.Random(0), [], Kinds())
+    kind, (question, answer, boxes) = scenes.ask(random.Random(0), [], ShapeKinds())
     assert (kind, question.startswith("how many things"), answer, boxes) == ("count", True, "0", [])
 
 

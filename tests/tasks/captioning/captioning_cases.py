@@ -14,8 +14,8 @@ from zoo.attention import Additive, AttentionFactory, Softmax
 from zoo.nn import Bahdanau, PlainCNN
 from zoo.optim import OptimizerConfig
 from zoo.tasks.captioning import Captioner, ShowAttendTell, TransformerCaptioner
-from zoo.tasks.captioning.batch import Captioned, Pictures, Written
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.captioning.batch import CaptionBatch, CaptionExample, Written
+from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.text import Frequencies, Words
 
 CAPTIONS = [
@@ -30,24 +30,24 @@ ENCODER = partial(PlainCNN, channels=[6], strides=[3], dim=8)
 DECODER = partial(Bahdanau, dim=6, hidden=8, compared=5, cell="lstm", readout="tanh", selector=True)
 
 
-def language() -> Language:
-    return Language.learned(Words(lower=True), Counter(" ".join(text for each in CAPTIONS for text in each).split()))
+def language() -> TextCodec:
+    return TextCodec.learned(Words(lower=True), Counter(" ".join(text for each in CAPTIONS for text in each).split()))
 
 
-def captioned(number: int) -> Captioned:
+def captioned(number: int) -> CaptionExample:
     text, boxes = CAPTIONS[number][0], torch.zeros(len(CAPTIONS[number][0].split()), 4)
     boxes[1:3] = torch.tensor([0.0, 0.0, 0.5, 0.25])
     pixels = torch.randint(256, (3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(number))
     target, written = language().encode(text)[1], Written(CAPTIONS[number], (20, 30))
-    return Captioned(pixels, None, target, f"picture {number}", "test", boxes, written)
+    return CaptionExample(pixels, None, target, f"picture {number}", "test", boxes, written)
 
 
-def pictures(which: Sequence[int] = range(4), **options: Any) -> Pictures:
+def pictures(which: Sequence[int] = range(4), **options: Any) -> CaptionBatch:
     options = {"frequencies": Frequencies.from_corpus(CAPTIONS), "mean": [0.5] * 3, "std": [0.3] * 3} | options
-    return Pictures.of([captioned(number) for number in which], language(), **options)
+    return CaptionBatch.of([captioned(number) for number in which], language(), **options)
 
 
-def doubled(batch: Pictures) -> Pictures:
+def doubled(batch: CaptionBatch) -> CaptionBatch:
     """The batch with pixels in double precision."""
     from dataclasses import replace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from zoo.nn.images.image_input import Seen
-from zoo.tasks.captioning.batch import Captioned, Pictures, Written
+from zoo.nn.images.image_input import ImageInput
+from zoo.tasks.captioning.batch import CaptionBatch, CaptionExample, Written
 from zoo.tasks.seq2seq.text_codec import END
 
 
@@ -14,12 +14,12 @@ def pixels(value: int) -> torch.Tensor:
     return torch.full((3, 4, 6), value, dtype=torch.uint8)
 
 
-def batch() -> Pictures:
+def batch() -> CaptionBatch:
     boxes = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]])
-    return Pictures.of(
+    return CaptionBatch.of(
         [
-            Captioned(pixels(255), None, [7, 8], "a", "test", boxes, Written(["x", "y"], (4, 6))),
-            Captioned(pixels(0), None, [9], "b", "test", boxes[1:], Written(["z"], (8, 8))),
+            CaptionExample(pixels(255), None, [7, 8], "a", "test", boxes, Written(["x", "y"], (4, 6))),
+            CaptionExample(pixels(0), None, [9], "b", "test", boxes[1:], Written(["z"], (8, 8))),
         ],
         mean=(0.5, 0.5, 0.5),
         std=(0.5, 0.5, 0.25),
@@ -38,7 +38,9 @@ def test_pixels_are_normalised_and_are_the_places() -> None:
 
 def test_features_come_with_their_grid() -> None:
     rows = torch.arange(12.0).view(6, 2)
-    made = Pictures.of([Captioned(None, rows.half(), None, "a"), Captioned(None, -rows.half(), None, "b")], grid=(2, 3))
+    made = CaptionBatch.of(
+        [CaptionExample(None, rows.half(), None, "a"), CaptionExample(None, -rows.half(), None, "b")], grid=(2, 3)
+    )
     assert made.source.pixels is None
     assert made.source.features is not None
     assert made.source.features.dtype == torch.float32
@@ -70,9 +72,9 @@ def test_gold_by_cells_and_of_some_pictures() -> None:
 
 @pytest.mark.parametrize("what", ["target", "regions", "written"])
 def test_what_one_picture_lacks_the_batch_lacks(what: str) -> None:
-    whole = Captioned(pixels(1), None, [7], "a", "", torch.zeros(1, 4), Written(["x"], (4, 6)))
-    lacks = Captioned(pixels(1), None, *(None if what == "target" else [7], "b", ""), None, None)
-    made = Pictures.of([whole, lacks])
+    whole = CaptionExample(pixels(1), None, [7], "a", "", torch.zeros(1, 4), Written(["x"], (4, 6)))
+    lacks = CaptionExample(pixels(1), None, *(None if what == "target" else [7], "b", ""), None, None)
+    made = CaptionBatch.of([whole, lacks])
     assert (made.targets is None) == (what == "target")
     assert made.gold is None
     assert made.written is None
@@ -84,5 +86,5 @@ def test_a_batch_moves_as_a_whole() -> None:
     assert moved.source.pixels.is_meta
     assert moved.gold is not None
     assert moved.gold.is_meta
-    here = Seen(torch.zeros(1, 3, 2, 2))
+    here = ImageInput(torch.zeros(1, 3, 2, 2))
     assert here.to("cpu") is here

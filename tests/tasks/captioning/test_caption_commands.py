@@ -14,7 +14,7 @@ from PIL import Image
 
 from zoo import maps
 from zoo.nn import BackboneEncoder
-from zoo.nn.images.image_input import Seen
+from zoo.nn.images.image_input import ImageInput
 from zoo.tasks.images.synthetic_scenes import draw_scenes
 
 TINY = [
@@ -126,7 +126,7 @@ def test_training_reads_kept_features_also_with_a_schedule_that_counts_batches(
     read: list[bool] = []
     annotations = BackboneEncoder.annotations
 
-    def noted(self: BackboneEncoder, source: Seen) -> Any:
+    def noted(self: BackboneEncoder, source: ImageInput) -> Any:
         read.append(source.features is not None)
         return annotations(self, source)
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from zoo.attention import Additive, AttentionFactory, Constant, Softmax, Uniform
 from zoo.nn import Bahdanau, PlainCNN
 from zoo.tasks.captioning import CaptionData, ShowAttendTell, planted_scenes
-from zoo.tasks.captioning.batch import Pictures
+from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import read_again
 
@@ -39,7 +39,7 @@ def trained(data: CaptionData, attend: AttentionFactory, epochs: int) -> ShowAtt
     return net.eval()
 
 
-def content_words(net: Any, batch: Pictures) -> tuple[float, float]:
+def content_words(net: Any, batch: CaptionBatch) -> tuple[float, float]:
     """How many of them are right, and how often the heaviest weight lies on what they speak of."""
     assert batch.targets is not None
     gold = batch.gold_cells(net.encoder.grid)

@@ -10,8 +10,8 @@ import torch
 from captioning_cases import CAPTIONS, captioner, doubled, language, pictures, recurrent, transformer
 
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.tasks.seq2seq.text_codec import Language
-from zoo.tasks.seq2seq.word_alignment import Forced
+from zoo.tasks.seq2seq.text_codec import TextCodec
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
 from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Frequencies, Words
 
 
@@ -26,7 +26,7 @@ def test_figures_are_those_of_the_scores_over_all_references() -> None:
     written = [hypothesis(text) for text in texts]
     assert batch.targets is not None
     steps = batch.targets.tokens.shape[1]
-    nothing = Forced(torch.full((4, steps), -0.5).double(), None)
+    nothing = ForcedDecoding(torch.full((4, steps), -0.5).double(), None)
     module.figures.add(batch, written, nothing, nothing)
     found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
     for score in (BLEU(tokenize="none"), CHRF(), CaptionROUGE(), CIDEr(Frequencies.from_corpus(CAPTIONS))):
@@ -44,12 +44,12 @@ def test_pointing_is_of_the_words_that_speak_of_a_place() -> None:
     weights[:, 0, 15] = 1.0  # "a" speaks of no place
     weights[:, 1, 0] = 1.0  # in the box, which has the cells 0 and 4
     weights[0, 2, 3] = 1.0
-    nothing = Forced(torch.zeros(weights.shape[:2]).double(), None)
+    nothing = ForcedDecoding(torch.zeros(weights.shape[:2]).double(), None)
     module.figures.add(batch, [hypothesis("a")] * 2, nothing, replace_weights(nothing, weights))
     assert float(module.figures.found()["truth/pointing"].compute()) == pytest.approx(2 / 3)
 
 
-def replace_weights(of: Forced, weights: torch.Tensor) -> Forced:
+def replace_weights(of: ForcedDecoding, weights: torch.Tensor) -> ForcedDecoding:
     return of._replace(weights=weights)
 
 
@@ -76,7 +76,7 @@ def test_a_step_evaluates_writes_and_explains(net: object) -> None:
 def test_references_with_spaces_before_punctuation_score_as_those_without() -> None:
     texts = ["a ring, red, in a (blue) cross.", "a cross: a ring!"]
     spaced = ["a ring , red , in a ( blue ) cross .", "a cross : a ring !"]
-    of = Language.learned(Words(lower=True), Counter(Words().encode(" ".join(texts)).names))
+    of = TextCodec.learned(Words(lower=True), Counter(Words().encode(" ".join(texts)).names))
     found = []
     for given in (texts, spaced):
         batch = pictures([0, 2], frequencies=Frequencies.from_corpus([of.respell(text)] for text in given))
@@ -85,7 +85,9 @@ def test_references_with_spaces_before_punctuation_score_as_those_without() -> N
         steps = torch.full((2, batch.targets.tokens.shape[1]), -0.5).double()  # type: ignore[union-attr]
         said = [Hypothesis(tuple(of.encode(text)[1]), -1.0, -1.0, True) for text in (texts[0], "a cross: the ring!")]
         figures = module.figures
-        figures.add(replace(batch, language=of, written=written), said, Forced(steps, None), Forced(steps, None))
+        figures.add(
+            replace(batch, language=of, written=written), said, ForcedDecoding(steps, None), ForcedDecoding(steps, None)
+        )
         found.append({name: float(metric.compute()) for name, metric in figures.found().items()})
     assert found[0] == found[1]
     assert found[0]["test/exact_match"] == 0.5

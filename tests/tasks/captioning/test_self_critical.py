@@ -14,9 +14,9 @@ from captioning_cases import captioner, doubled, gradients, pictures, recurrent
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
-from zoo.tasks.captioning.batch import Pictures
+from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.captioning.self_critical import SelfCritical, log_probability
-from zoo.tasks.seq2seq.decoding_config import Longest, Writing
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig, MaxLength
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.training.attention_penalties import add_attention_penalties
 
@@ -24,7 +24,7 @@ LONGEST = 2
 
 
 def critic(longest: int = LONGEST) -> SelfCritical:
-    return SelfCritical(Writing(BeamSearch(), Longest(factor=0.0, constant=longest)))
+    return SelfCritical(DecodingConfig(BeamSearch(), MaxLength(factor=0.0, constant=longest)))
 
 
 def every_text(size: int) -> list[Hypothesis]:
@@ -35,7 +35,7 @@ def every_text(size: int) -> list[Hypothesis]:
     return [Hypothesis(each, 0.0, 0.0, True) for each in ended] + [Hypothesis(each, 0.0, 0.0, False) for each in cut]
 
 
-def picture(number: int = 0) -> Pictures:
+def picture(number: int = 0) -> CaptionBatch:
     return doubled(pictures([number]))
 
 
@@ -90,7 +90,7 @@ def test_the_loss_is_that_of_what_was_drawn() -> None:
 
 @pytest.mark.slow
 def test_training_raises_the_reward() -> None:
-    task = captioner(recurrent, self_critical=True, longest=Longest(factor=0.0, constant=4)).train()
+    task = captioner(recurrent, self_critical=True, longest=MaxLength(factor=0.0, constant=4)).train()
     batch = doubled(pictures())
     optimizer = torch.optim.Adam(task.parameters(), lr=0.02)
     assert task.critic is not None

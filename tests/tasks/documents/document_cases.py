@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from zoo.attention import AttentionFactory, Dot, ScaledDot, SlidingWindow, Softmax
-from zoo.tasks.documents.batch import Document, Documents
+from zoo.tasks.documents.batch import Document, DocumentBatch
 from zoo.tasks.documents.models.han import HAN, HANTransformer
 from zoo.tasks.documents.models.long_document import LongDocument
 from zoo.tasks.documents.models.pooled_classifier import FlatAttention
@@ -71,5 +71,5 @@ def texts(count: int = 6, seed: int = 0) -> list[Document]:
     return found
 
 
-def batch(count: int = 6, seed: int = 0) -> Documents:
-    return Documents.of(texts(count, seed))
+def batch(count: int = 6, seed: int = 0) -> DocumentBatch:
+    return DocumentBatch.of(texts(count, seed))

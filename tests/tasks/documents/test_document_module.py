@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batching import Batching
+from zoo.tasks.batching import BatchOptions
 from zoo.tasks.documents import HAN, Augmentation, DocumentClassifier, DocumentData, planted_reviews
-from zoo.tasks.documents.batch import Document, Documents
-from zoo.tasks.documents.data.augmentation import Augmented, read_synonyms
+from zoo.tasks.documents.batch import Document, DocumentBatch
+from zoo.tasks.documents.data.augmentation import AugmentedView, read_synonyms
 from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.datamodule import DocumentSource
 from zoo.tasks.documents.label_set import LabelSet
@@ -36,15 +36,15 @@ def task(**options: Any) -> DocumentClassifier:
     return DocumentClassifier(net=net, optimization=optimization, words=30, classes=3, **options).double()
 
 
-def batch(targets: Any = "single", names: tuple[str, ...] = ("1", "2", "5")) -> Documents:
+def batch(targets: Any = "single", names: tuple[str, ...] = ("1", "2", "5")) -> DocumentBatch:
     documents = texts(6)
     if targets == "multi":
         several = [[number % 2 == 0, number % 3 == 0, False] for number in range(6)]
         documents = [replace(each, label=labels) for each, labels in zip(documents, several, strict=True)]
-    return Documents.of(documents, LabelSet(names, targets, (6, 3, 1), 10))
+    return DocumentBatch.of(documents, LabelSet(names, targets, (6, 3, 1), 10))
 
 
-def trained_loss(module: DocumentClassifier, of: Documents) -> float:
+def trained_loss(module: DocumentClassifier, of: DocumentBatch) -> float:
     module.log = lambda *_, **__: None  # type: ignore[method-assign, assignment]
     return module.training_step(of, 0).item()
 
@@ -76,7 +76,7 @@ def test_the_loss_of_several_labels() -> None:
     assert trained_loss(module, one) == pytest.approx(total / 18, abs=1e-6)
 
 
-def measured(module: DocumentClassifier, of: Documents) -> dict[str, float]:
+def measured(module: DocumentClassifier, of: DocumentBatch) -> dict[str, float]:
     found: dict[str, Any] = {}
     module.log_dict = lambda metrics, **_: found.update(metrics)  # type: ignore[method-assign, assignment]
     module.eval().on_test_epoch_start()
@@ -124,12 +124,12 @@ def test_metrics_of_several_labels() -> None:
 def test_weights_of_words_are_those_of_each_document_alone(name: str) -> None:
     """Together they are one for each document; and the company changes nothing."""
     net, documents = made(name), texts(7)
-    together = Documents.of(documents)
+    together = DocumentBatch.of(documents)
     logits, weights = looked_at(net, together)
     torch.testing.assert_close(logits, net(together), rtol=0.0, atol=1e-12)
     assert weights is not None
     for document, found in zip(documents, torch.split(weights, together.text_lengths.tolist()), strict=True):
-        alone = looked_at(net, Documents.of([document]))[1]
+        alone = looked_at(net, DocumentBatch.of([document]))[1]
         assert alone is not None
         torch.testing.assert_close(found, alone, rtol=0.0, atol=1e-12)
         assert name == "LongDocument" or found.sum().item() == pytest.approx(1.0)
@@ -137,7 +137,7 @@ def test_weights_of_words_are_those_of_each_document_alone(name: str) -> None:
 
 def test_some_documents_are_a_batch_of_their_own() -> None:
     documents = texts(6)
-    found, expected = Documents.of(documents).select([4, 1, 5]), Documents.of([documents[n] for n in (4, 1, 5)])
+    found, expected = DocumentBatch.of(documents).select([4, 1, 5]), DocumentBatch.of([documents[n] for n in (4, 1, 5)])
     for name in ("words", "sentences", "documents", "labels", "gold_words", "gold_sentences"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     assert found.ids == expected.ids
@@ -145,7 +145,7 @@ def test_some_documents_are_a_batch_of_their_own() -> None:
 
 def test_pointing_is_at_the_heaviest_sentence_and_in_gold_sentences_at_the_heaviest_word() -> None:
     gold = [False, True, False, False]
-    one = Documents.of([Document([[1, 2], [3, 4]], 0, "a", gold, [True, False])] * 2)
+    one = DocumentBatch.of([Document([[1, 2], [3, 4]], 0, "a", gold, [True, False])] * 2)
     weights = torch.tensor([0.1, 0.2, 0.5, 0.2, 0.5, 0.2, 0.1, 0.2])
     assert sentence_weights(weights, one).tolist() == pytest.approx([0.3, 0.7, 0.7, 0.3])
     sentences, words = points(weights, one)
@@ -156,7 +156,7 @@ def test_pointing_is_at_the_heaviest_sentence_and_in_gold_sentences_at_the_heavi
 def data(options: dict[str, Any], corpus: Corpus | None = None) -> DocumentData:
     if corpus is None:
         return planted_reviews(reviews=40, sentences=4, words=6, max_epochs=1, **options)
-    return DocumentData(DocumentSource(lambda: corpus), Batching(max_epochs=1), **options)
+    return DocumentData(DocumentSource(lambda: corpus), BatchOptions(max_epochs=1), **options)
 
 
 def test_words_are_spelled_out_where_they_are_read() -> None:
@@ -229,7 +229,7 @@ def augmented(text: list[list[int]], **options: Any) -> Document:
     vocabulary = Vocabulary(["good", "fine", "bad"], specials=("unknown",))
     random.seed(0)
     gold = [word == 1 for sentence in text for word in sentence]
-    return Augmented(Augmentation(**options), vocabulary, Words())(Document(text, 0, "a", gold))
+    return AugmentedView(Augmentation(**options), vocabulary, Words())(Document(text, 0, "a", gold))
 
 
 def test_augmentation(tmp_path: Path) -> None:

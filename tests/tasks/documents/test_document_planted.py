@@ -15,19 +15,19 @@ from zoo.config import instantiate
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.documents import HAN
-from zoo.tasks.documents.batch import Document, Documents
-from zoo.tasks.documents.synthetic import ASPECTS, NEGATION, OPINIONS, VERB, Reviews, plant
+from zoo.tasks.documents.batch import Document, DocumentBatch
+from zoo.tasks.documents.synthetic import ASPECTS, NEGATION, OPINIONS, VERB, SyntheticReviews, plant
 from zoo.tasks.documents.word_importance import weights_of
 
 CLASSES = list(OPINIONS)
 
 
 @pytest.fixture(scope="module")
-def reviews() -> Reviews:
+def reviews() -> SyntheticReviews:
     return plant()
 
 
-def sentences(reviews: Reviews, of: np.ndarray) -> list[list[str]]:
+def sentences(reviews: SyntheticReviews, of: np.ndarray) -> list[list[str]]:
     """The words of each sentence, of those that `of` marks."""
     words = [reviews.vocabulary[word] for word in reviews.words[of]]
     owners = np.arange(len(reviews.sentence_lengths)).repeat(reviews.sentence_lengths)[of]
@@ -43,7 +43,7 @@ def said(phrase: list[str]) -> int:
     return len(CLASSES) - 1 - level if NEGATION in phrase else level
 
 
-def test_equal_arguments_give_equal_reviews(reviews: Reviews) -> None:
+def test_equal_arguments_give_equal_reviews(reviews: SyntheticReviews) -> None:
     same, other = plant(), plant(seed=1)
     for name in ("words", "sentence_lengths", "review_lengths", "labels", "gold_words", "gold_sentences", "splits"):
         np.testing.assert_array_equal(getattr(reviews, name), getattr(same, name))
@@ -52,7 +52,7 @@ def test_equal_arguments_give_equal_reviews(reviews: Reviews) -> None:
     assert len(set(reviews.vocabulary)) == len(reviews.vocabulary)
 
 
-def test_sizes_and_splits(reviews: Reviews) -> None:
+def test_sizes_and_splits(reviews: SyntheticReviews) -> None:
     assert len(reviews.labels) == len(reviews.review_lengths) == 800
     assert (reviews.review_lengths.min(), reviews.review_lengths.max()) == (23, 37)
     assert (reviews.sentence_lengths.min(), reviews.sentence_lengths.max()) == (15, 25)
@@ -63,7 +63,7 @@ def test_sizes_and_splits(reviews: Reviews) -> None:
         assert np.bincount(reviews.labels[reviews.splits == part]).tolist() == [count] * 4
 
 
-def test_one_phrase_decides_the_class(reviews: Reviews) -> None:
+def test_one_phrase_decides_the_class(reviews: SyntheticReviews) -> None:
     ends = reviews.review_lengths.cumsum()
     gold = sentences(reviews, reviews.gold_words)
     whole = sentences(reviews, np.ones(len(reviews.words), dtype=bool))
@@ -77,7 +77,7 @@ def test_one_phrase_decides_the_class(reviews: Reviews) -> None:
         assert [ASPECTS[0] in sentence for sentence in whole[start:end]].count(True) == 1
 
 
-def test_other_aspects_are_spoken_of_alike_and_say_nothing_of_the_class(reviews: Reviews) -> None:
+def test_other_aspects_are_spoken_of_alike_and_say_nothing_of_the_class(reviews: SyntheticReviews) -> None:
     whole = sentences(reviews, np.ones(len(reviews.words), dtype=bool))
     owners = np.arange(800).repeat(reviews.review_lengths)
     others = np.zeros((4, 4), dtype=int)
@@ -122,7 +122,7 @@ def test_small_reviews(options: dict[str, float]) -> None:
     assert found.gold_sentences.sum() == len(found.labels)
 
 
-def documents(reviews: Reviews) -> list[Document]:
+def documents(reviews: SyntheticReviews) -> list[Document]:
     sizes, counts = reviews.sentence_lengths, reviews.review_lengths
     of_sentences = np.split(reviews.words, sizes.cumsum()[:-1])
     gold = np.split(reviews.gold_words, sizes.cumsum()[:-1])
@@ -138,7 +138,7 @@ def documents(reviews: Reviews) -> list[Document]:
     ]
 
 
-def trained(parts: list[list[Document]], attend: AttentionFactory, epochs: int) -> tuple[HAN, Documents, float]:
+def trained(parts: list[list[Document]], attend: AttentionFactory, epochs: int) -> tuple[HAN, DocumentBatch, float]:
     """The net, what is held out, and the accuracy there."""
     torch.default_generator.manual_seed(0)
     net = HAN(words=200, classes=4, attend=attend, dim=32, hidden=16, context=32, dropout=0.3)
@@ -146,11 +146,11 @@ def trained(parts: list[list[Document]], attend: AttentionFactory, epochs: int) 
     for epoch in range(epochs):
         order = np.random.default_rng(epoch).permutation(len(parts[TRAIN]))
         for start in range(0, len(order), 16):
-            batch = Documents.of([parts[TRAIN][place] for place in order[start : start + 16]])
+            batch = DocumentBatch.of([parts[TRAIN][place] for place in order[start : start + 16]])
             optimizer.zero_grad()
             F.cross_entropy(net(batch), batch.labels).backward()
             optimizer.step()
-    held_out = Documents.of([*parts[VAL], *parts[TEST]])
+    held_out = DocumentBatch.of([*parts[VAL], *parts[TEST]])
     with torch.no_grad():
         found = net.eval()(held_out).argmax(1)
     return net, held_out, (found == held_out.labels).float().mean().item()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from zoo.errors import DataError
-from zoo.tasks.batching import Batching
+from zoo.tasks.batching import BatchOptions
 from zoo.tasks.graph.batch import Data, as_batch
 from zoo.tasks.graph.datamodule import GraphData, GraphSource, graph_files, planted_graph
 from zoo.tasks.graph.graph import SPLITS, Graph
@@ -72,7 +72,7 @@ def test_sparse_features_stay_sparse_and_are_not_copied_by_the_device() -> None:
     assert batch.x.shape == (4, 2)
     assert len(batch.x.values) == 4
     assert torch.equal(batch.x.project(torch.eye(2).unsqueeze(1)).squeeze(1), dense)
-    data = GraphData(GraphSource(lambda **_: graph()), Batching(max_epochs=1))
+    data = GraphData(GraphSource(lambda **_: graph()), BatchOptions(max_epochs=1))
     assert data.transfer_batch_to_device(batch, torch.device("cpu"), 0) is batch
     moved = batch.to("meta")
     assert moved.x.values.is_meta
@@ -96,14 +96,14 @@ def test_splits_share_the_graph_and_score_their_own_nodes() -> None:
 
 
 def test_a_split_without_nodes_has_no_batches() -> None:
-    data = GraphData(GraphSource(lambda **_: graph(split=torch.tensor([0, 0, -1, 2]))), Batching(max_epochs=1))
+    data = GraphData(GraphSource(lambda **_: graph(split=torch.tensor([0, 0, -1, 2]))), BatchOptions(max_epochs=1))
     assert len(data.loader("val")) == 0
     assert list(data.loader("val")) == []
     assert len(data.loader("test")) == len(data.loader("all")) == 1
 
 
 def test_what_the_checkpoint_must_know() -> None:
-    data = GraphData(GraphSource(lambda **_: graph()), Batching(max_epochs=5))
+    data = GraphData(GraphSource(lambda **_: graph()), BatchOptions(max_epochs=5))
     assert data.sizes() == {"features": 2, "classes": 2}
     state = data.state()
     assert state == {"labels": ["red", "blue"], "features": ["x", "y"], "normalised": False}
@@ -118,7 +118,7 @@ def test_data_is_read_once_and_with_the_vocabulary_of_the_checkpoint() -> None:
         read.append((labels, feature_names))
         return graph(label_names=labels or ("red", "blue"), feature_names=feature_names or ("x", "y"))
 
-    data = GraphData(GraphSource(reader), Batching(max_epochs=1))
+    data = GraphData(GraphSource(reader), BatchOptions(max_epochs=1))
     for _ in range(3):
         data.setup()
         data.sizes()

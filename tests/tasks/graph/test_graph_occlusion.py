@@ -15,8 +15,8 @@ from torch import Tensor
 from zoo.attention import EdgeSupport
 from zoo.cli.main import main
 from zoo.tasks.graph import perturbation
-from zoo.tasks.graph.batch import Nodes
-from zoo.tasks.graph.perturbation import OccludableNode
+from zoo.tasks.graph.batch import GraphBatch
+from zoo.tasks.graph.perturbation import PerturbableNode
 from zoo.tasks.graph.sparse_features import SparseFeatures
 from zoo.tasks.graph.task import NodeClassifier
 
@@ -39,8 +39,8 @@ def module(**options: Any) -> NodeClassifier:
     return made.eval()
 
 
-def graph(x: Any, support: EdgeSupport) -> Nodes:
-    return Nodes(x=x, y=torch.zeros(NODES, dtype=torch.int64), support=support)
+def graph(x: Any, support: EdgeSupport) -> GraphBatch:
+    return GraphBatch(x=x, y=torch.zeros(NODES, dtype=torch.int64), support=support)
 
 
 @pytest.mark.usefixtures("double")
@@ -52,7 +52,7 @@ def test_neighbours_left_out(
     monkeypatch.setattr(perturbation, "_EDGES", 60)  # few copies at a time
     made = module(layers=layers)
     support = EdgeSupport.from_edges(edges, NODES, self_loops=self_loops)
-    found = OccludableNode(made, graph(x, support), NODE)
+    found = PerturbableNode(made, graph(x, support), NODE)
     source, target = support.source.long(), support.target.long()
     into = ((target == NODE) & (source != NODE)).nonzero().squeeze(1)
     assert len(into) > 2
@@ -76,7 +76,7 @@ def test_degrees_are_those_of_the_whole_graph(x: Any, edges: Tensor) -> None:
     """What GCN divides by belongs to the graph, and is the same in every copy."""
     made = module(mechanism="degree")
     support = EdgeSupport.from_edges(edges, NODES, self_loops=True)
-    found = OccludableNode(made, graph(x, support), NODE)
+    found = PerturbableNode(made, graph(x, support), NODE)
     everything = torch.ones(2, len(found.attention), dtype=torch.bool)
     expected = made.net(x, support)[NODE].softmax(-1).max()
     torch.testing.assert_close(found.score(everything), expected.expand(2), rtol=0, atol=1e-12)
@@ -86,7 +86,7 @@ def test_degrees_are_those_of_the_whole_graph(x: Any, edges: Tensor) -> None:
 def test_the_gradient_is_that_of_scaled_neighbours(x: Any, edges: Tensor) -> None:
     made = module()
     support = EdgeSupport.from_edges(edges, NODES, self_loops=True)
-    found = OccludableNode(made, graph(x, support), NODE)
+    found = PerturbableNode(made, graph(x, support), NODE)
     gradient = found.gradient()
     source, target = support.source.long(), support.target.long()
     neighbours = source[(target == NODE) & (source != NODE)].tolist()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from zoo.tasks.dataset_registry import dataset
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.data.interaction_log import Log
 from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
 
@@ -30,10 +30,10 @@ def users(
     split: str = "val",
     names: Sequence[str] | None = None,
     ids: Sequence[str] | None = None,
-) -> Histories:
+) -> SequenceBatch:
     """Returns a batch of these users; by default they have seen the items in their windows."""
     flat = [sorted(set(each)) for each in (windows if seen is None else seen)]
-    return Histories(
+    return SequenceBatch(
         items=numbers(item for window in windows for item in window),
         lengths=numbers(map(len, windows)),
         targets=numbers(item for window in windows for item in [*window[1:], -1]),

@@ -2,10 +2,10 @@
 
 import torch
 
-from zoo.tasks.recommendation.batch import UNKNOWN, Catalogue, Histories
+from zoo.tasks.recommendation.batch import UNKNOWN, Catalogue, SequenceBatch
 
 
-def batch(**changes: object) -> Histories:
+def batch(**changes: object) -> SequenceBatch:
     content: dict[str, object] = {
         "items": torch.tensor([4, 2, 0, 1, 1, 3]),
         "lengths": torch.tensor([3, 1, 2]),
@@ -17,7 +17,7 @@ def batch(**changes: object) -> Histories:
         "splits": ("val", "val", "val"),
         "catalogue": Catalogue(list("abcde"), None, torch.ones(5, dtype=torch.int64)),
     }
-    return Histories(**(content | changes))  # type: ignore[arg-type]
+    return SequenceBatch(**(content | changes))  # type: ignore[arg-type]
 
 
 def test_where_users_begin_and_end() -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation import losses
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, GeneralisedBCE, SampledSoftmax
-from zoo.tasks.recommendation.sampling import Distribution, Unseen
+from zoo.tasks.recommendation.sampling import Distribution, NegativeSampler
 
 ITEMS, WIDTH = 40, 5
 SEEN = [[0, 1, 2, 3, 30], [4], list(range(39))]
@@ -37,7 +37,7 @@ class Case:
 
     def drawn(self, count: int, seed: int = 0) -> list[list[int]]:
         torch.manual_seed(seed)
-        return Unseen.of(self.batch).draw(self.users, count).tolist()
+        return NegativeSampler.of(self.batch).draw(self.users, count).tolist()
 
     def agrees(self, found: Tensor, expected: Tensor) -> None:
         """Compares value and gradients; the loss is divided by the number of targets."""

@@ -15,19 +15,19 @@ from torch.nn import functional as F
 from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax
 from zoo.tasks.recommendation.models.sasrec import SASRec
-from zoo.tasks.recommendation.next_item import NextItem
+from zoo.tasks.recommendation.next_item import NextItemTask
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 
 ITEMS, LENGTH = 30, 8
 
 
-def module(**options: Any) -> NextItem:
+def module(**options: Any) -> NextItemTask:
     torch.manual_seed(0)
     attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
-    made = NextItem(
+    made = NextItemTask(
         net=partial(SASRec, attend=attend, dim=16, dropout=0.0),
         optimization=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
         items=ITEMS,
@@ -38,12 +38,12 @@ def module(**options: Any) -> NextItem:
     return made
 
 
-def batch(lengths: tuple[int, ...] = (3, 1, 8, 5), split: str = "test") -> Histories:
+def batch(lengths: tuple[int, ...] = (3, 1, 8, 5), split: str = "test") -> SequenceBatch:
     draw = torch.Generator().manual_seed(1)
     total = sum(lengths)
     items = torch.randint(ITEMS, (total,), generator=draw)
     seen = [each.unique() for each in items.split(lengths)]
-    return Histories(
+    return SequenceBatch(
         items=items,
         lengths=torch.tensor(lengths),
         targets=torch.randint(ITEMS, (total,), generator=draw),
@@ -56,7 +56,7 @@ def batch(lengths: tuple[int, ...] = (3, 1, 8, 5), split: str = "test") -> Histo
     )
 
 
-def logged(made: NextItem) -> dict[str, float]:
+def logged(made: NextItemTask) -> dict[str, float]:
     found: dict[str, float] = {}
     made.log_dict = lambda values, *_, **__: found.update({k: float(v) for k, v in values.items()})  # type: ignore[method-assign, assignment]
     made.on_test_epoch_end()

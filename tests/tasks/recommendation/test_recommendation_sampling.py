@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo.errors import DataError
 from zoo.tasks.recommendation.batch import UNKNOWN
-from zoo.tasks.recommendation.sampling import Distribution, Unseen
+from zoo.tasks.recommendation.sampling import Distribution, NegativeSampler
 
 
 @settings(max_examples=25)
@@ -18,7 +18,7 @@ from zoo.tasks.recommendation.sampling import Distribution, Unseen
 )
 def test_the_unseen_items_are_numbered_in_order(case):
     items, seen = case
-    unseen = Unseen.of(users([[0]] * len(seen), items=items, seen=[sorted(each) for each in seen]))
+    unseen = NegativeSampler.of(users([[0]] * len(seen), items=items, seen=[sorted(each) for each in seen]))
     for user, each in enumerate(seen):
         left = [item for item in range(items) if item not in each]
         assert unseen.left[user] == len(left)
@@ -29,7 +29,7 @@ def test_the_unseen_items_are_numbered_in_order(case):
 
 def test_draws_are_uniform_over_what_a_user_has_not_seen():
     seen = [[0, 1, 2, 5, 9], [], [3], [0, 19], list(range(19))]
-    unseen = Unseen.of(users([[0]] * len(seen), items=20, seen=seen))
+    unseen = NegativeSampler.of(users([[0]] * len(seen), items=20, seen=seen))
     torch.manual_seed(0)
     drawn = unseen.draw(numbers([4, 3, 2, 1, 0, 0]), 8000)
     assert drawn.shape == (6, 8000)
@@ -42,7 +42,7 @@ def test_draws_are_uniform_over_what_a_user_has_not_seen():
 def test_large_numbers_of_items_are_all_drawn_equally():
     """With float32 random numbers in 0..1, items from 2^24 on could not all be drawn."""
     items = 50_000_000
-    unseen = Unseen(numbers([7]), numbers([1]), items)
+    unseen = NegativeSampler(numbers([7]), numbers([1]), items)
     torch.manual_seed(1)
     drawn = unseen.draw(numbers([0]), 20_000)
     assert is_drawn_from(drawn[0] % 10, torch.full((10,), 0.1))
@@ -51,14 +51,14 @@ def test_large_numbers_of_items_are_all_drawn_equally():
 
 def test_the_row_of_unknown_items_is_never_drawn():
     batch = users([[0], [0]], items=4, seen=[[0, 3], [1]], names=["a", "b", "c", UNKNOWN])
-    drawn = Unseen.of(batch).draw(numbers([0, 1]), 200)
+    drawn = NegativeSampler.of(batch).draw(numbers([0, 1]), 200)
     assert set(drawn[0].tolist()) == {1, 2}
     assert set(drawn[1].tolist()) == {0, 2}
 
 
 def test_a_user_who_has_chosen_everything_is_named_in_an_error():
     with pytest.raises(DataError, match="user 1 of a batch has chosen all 3 items"):
-        Unseen.of(users([[0], [0]], items=3, seen=[[0], [0, 1, 2]])).draw(numbers([0]), 1)
+        NegativeSampler.of(users([[0], [0]], items=3, seen=[[0], [0, 1, 2]])).draw(numbers([0]), 1)
 
 
 COUNTS = [0, 50, 3, 3, 20, 1]

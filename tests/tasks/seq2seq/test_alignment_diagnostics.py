@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.tasks.seq2seq.alignment_diagnostics import Collapse, measured
+from zoo.tasks.seq2seq.alignment_diagnostics import AlignmentCollapseMonitor, measured
 
 STEPS = torch.tensor([[True] * 5, [True] * 4 + [False], [True] * 2 + [False] * 3])
 PLACES = torch.tensor([[True] * 6, [True] * 3 + [False] * 3, [True] * 6])
@@ -49,7 +49,7 @@ def shaped(kind: str) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["nothing", "one_place", "everywhere"])
 def test_a_collapse_is_told_once_and_not_at_the_beginning(kind: str) -> None:
-    collapse = Collapse("net.decoder", compares=True)
+    collapse = AlignmentCollapseMonitor("net.decoder", compares=True)
     if kind == "one_place":  # the last text is too short to tell
         steps, places, weights = STEPS[:2], PLACES[:2], shaped(kind)[:2]
     else:
@@ -69,7 +69,7 @@ def test_a_collapse_is_told_once_and_not_at_the_beginning(kind: str) -> None:
 
 def test_what_is_sound_or_spread_on_purpose_is_no_collapse() -> None:
     for kind, compares in (("sound", True), ("everywhere", False)):
-        collapse = Collapse("net.decoder", compares=compares)
+        collapse = AlignmentCollapseMonitor("net.decoder", compares=compares)
         for _ in range(4):
             collapse.update(shaped(kind), STEPS, PLACES)
             collapse.notice()

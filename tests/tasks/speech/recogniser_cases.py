@@ -14,9 +14,9 @@ from torch import Tensor
 from zoo.attention import AttentionFactory, LocationAware, Softmax
 from zoo.nn import Bahdanau
 from zoo.optim import OptimizerConfig
-from zoo.tasks.seq2seq.text_codec import END, Language
-from zoo.tasks.speech import ListenAttendSpell, PyramidalListener, Recogniser
-from zoo.tasks.speech.batch import Utterance, Utterances, Written
+from zoo.tasks.seq2seq.text_codec import END, TextCodec
+from zoo.tasks.speech import ListenAttendSpell, PyramidalRNNEncoder, Recogniser
+from zoo.tasks.speech.batch import SpeechBatch, Utterance, Written
 from zoo.text import Characters
 
 TEXTS = ["ab ba", "b", "aab", "b a b a"]
@@ -24,11 +24,11 @@ SPEAKERS = ["jo", "kim", "jo", ""]
 FEATURES, STRIDE = 3, 2
 
 
-def language() -> Language:
-    return Language.learned(Characters(), Counter("".join(TEXTS)))
+def language() -> TextCodec:
+    return TextCodec.learned(Characters(), Counter("".join(TEXTS)))
 
 
-def utterance(number: int, of: Language, *, gold: bool = True, text: str | None = None) -> Utterance:
+def utterance(number: int, of: TextCodec, *, gold: bool = True, text: str | None = None) -> Utterance:
     """A letter is three frames, a space none; two frames of silence come first, and one last."""
     text = TEXTS[number] if text is None else text
     draw = np.random.default_rng(number)
@@ -43,9 +43,9 @@ def utterance(number: int, of: Language, *, gold: bool = True, text: str | None 
     return Utterance(features, numbers, f"recording {number}", "test", np.array(spans) if gold else None, written)
 
 
-def batch(which: Sequence[int] = range(4), **options: Any) -> Utterances:
+def batch(which: Sequence[int] = range(4), **options: Any) -> SpeechBatch:
     of = language()
-    made = Utterances.of([utterance(number, of, **options) for number in which], of)
+    made = SpeechBatch.of([utterance(number, of, **options) for number in which], of)
     object.__setattr__(made.source, "rows", made.source.rows.double())
     return made
 
@@ -75,7 +75,7 @@ class Knowing(ListenAttendSpell):
 def recogniser(net: Any = ListenAttendSpell, *, attend: Any = None, **options: Any) -> Recogniser:
     torch.default_generator.manual_seed(0)
     attend = attend or AttentionFactory(score=partial(LocationAware, filters=2, kernel_size=3), normalizer=Softmax)
-    listener = partial(PyramidalListener, hidden=4, joined=(1, STRIDE))
+    listener = partial(PyramidalRNNEncoder, hidden=4, joined=(1, STRIDE))
     decoder = partial(Bahdanau, dim=4, hidden=6, compared=5)
     made = partial(net, attend=attend, listener=listener, decoder=decoder)
     optimization = OptimizerConfig(optimizer=torch.optim.Adam)
@@ -90,7 +90,7 @@ def telling(*said: str, **options: Any) -> Recogniser:
     return module.eval()
 
 
-def figures(module: Recogniser, *batches: Utterances) -> dict[str, float]:
+def figures(module: Recogniser, *batches: SpeechBatch) -> dict[str, float]:
     """The figures of a test."""
     found: dict[str, Any] = {}
     module.log = lambda name, value, **_: found.update({name: value})  # type: ignore[method-assign, assignment]

@@ -16,7 +16,7 @@ from zoo.errors import DataError
 from zoo.tasks.speech import Features
 from zoo.tasks.speech.data.features import Normalised, Scale
 from zoo.tasks.speech.data.resampling import resampled
-from zoo.tasks.speech.streaming_audio import Framing, Resampling, arriving, refusal
+from zoo.tasks.speech.streaming_audio import StreamingFeatures, StreamingResampler, read_audio_stream, refusal
 
 CUTS = st.lists(st.integers(0, 3000), max_size=6)
 
@@ -35,7 +35,7 @@ def in_parts(hear: Callable[..., Any], x: np.ndarray, cuts: list[int]) -> np.nda
 @given(st.sampled_from([8000, 16000, 11025, 44100, 7000]), st.integers(1, 3000), CUTS)
 def test_resampled_in_parts(rate: int, length: int, cuts: list[int]) -> None:
     x = sound(length, length)
-    found = in_parts(Resampling(rate, 8000).hear, x, cuts)
+    found = in_parts(StreamingResampler(rate, 8000).hear, x, cuts)
     np.testing.assert_allclose(found, resampled(x, rate, 8000), rtol=1e-5, atol=1e-6)
 
 
@@ -46,7 +46,7 @@ def test_features_in_parts(length: int, cuts: list[int], window: float, kind: An
     scale = Scale(np.linspace(-1, 1, 13, dtype=np.float32), np.linspace(1, 2, 13, dtype=np.float32))
     normalised = Normalised(features, 13, scale)
     x = sound(length, length)
-    found = in_parts(Framing(normalised).hear, x, cuts)
+    found = in_parts(StreamingFeatures(normalised).hear, x, cuts)
     np.testing.assert_allclose(found, normalised(features.of(x)), rtol=1e-4, atol=1e-4)
 
 
@@ -54,7 +54,7 @@ def test_files_are_read_in_blocks_and_mixed_down(tmp_path: Path) -> None:
     path = tmp_path / "x.flac"
     x = sound(0, 16000).reshape(-1, 2)
     soundfile.write(path, x, 8000)
-    with arriving(str(path)) as found:
+    with read_audio_stream(str(path)) as found:
         blocks = list(found.blocks)
     assert (found.rate, [len(block) for block in blocks]) == (8000, [800] * 10)
     np.testing.assert_allclose(np.concatenate(blocks), x.mean(1), atol=1e-4)
@@ -62,10 +62,13 @@ def test_files_are_read_in_blocks_and_mixed_down(tmp_path: Path) -> None:
 
 def test_what_is_no_sound_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.wav"
-    with pytest.raises(DataError, match=r"x\.wav: there is no such file"), arriving(str(path)):
+    with pytest.raises(DataError, match=r"x\.wav: there is no such file"), read_audio_stream(str(path)):
         pass
     path.write_text("no sound")
-    with pytest.raises(DataError, match=r"x\.wav is no sound that can be read .* Give WAV, FLAC"), arriving(str(path)):
+    with (
+        pytest.raises(DataError, match=r"x\.wav is no sound that can be read .* Give WAV, FLAC"),
+        read_audio_stream(str(path)),
+    ):
         pass
 
 

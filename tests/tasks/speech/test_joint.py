@@ -14,7 +14,7 @@ from zoo.decoding import force_decode
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.seq2seq.decoding_options import chosen
 from zoo.tasks.seq2seq.text_codec import BEGIN, END
-from zoo.tasks.speech.batch import Utterances
+from zoo.tasks.speech.batch import SpeechBatch
 from zoo.tasks.speech.models.ctc import JointDecoder
 
 EXPECTED = {"offset": 0.0, "noise": 0.0, "inference": "expected"}
@@ -120,7 +120,7 @@ def test_a_transcript_that_no_path_can_spell_is_named() -> None:
     of = language()
     long = utterance(2, of, gold=False)
     long = type(long)(long.features[:5], long.target, "short.wav", "train", None, long.written)
-    made = Utterances.of([utterance(0, of, gold=False), long], of)
+    made = SpeechBatch.of([utterance(0, of, gold=False), long], of)
     with pytest.raises(DataError, match=r"transcript of short\.wav needs 4 places .* makes 3: CTC"):
         recogniser(ctc=0.3).float().training_step(made, 0)
 

@@ -15,10 +15,10 @@ from zoo.attention import NoAttention
 from zoo.decoding import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
-from zoo.tasks.seq2seq.text_codec import END, Language
-from zoo.tasks.seq2seq.word_alignment import Forced
+from zoo.tasks.seq2seq.text_codec import END, TextCodec
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
 from zoo.tasks.speech.alignment_metrics import onsets
-from zoo.tasks.speech.batch import Utterances
+from zoo.tasks.speech.batch import SpeechBatch
 from zoo.text import Words
 
 SAID = ["ab ba", "b b", "aa", "b a a b a a"]
@@ -41,10 +41,10 @@ def test_error_rates_are_those_of_jiwer() -> None:
 
 @pytest.mark.parametrize("given", ["Stop , it 's a well-known song .", "stop, it's a well - known song."])
 def test_a_faultless_transcript_has_no_errors_however_it_is_spaced(given: str) -> None:
-    of = Language.learned(Words(lower=True), Counter(Words(lower=True).encode(given).names))
+    of = TextCodec.learned(Words(lower=True), Counter(Words(lower=True).encode(given).names))
     module, tokens = recogniser(), of.encode(given)[1]
-    read = Utterances.of([replace(utterance(0, of, gold=False, text=given), target=tokens)], of)
-    nothing = Forced(torch.zeros(1, len(tokens) + 1).double(), None)
+    read = SpeechBatch.of([replace(utterance(0, of, gold=False, text=given), target=tokens)], of)
+    nothing = ForcedDecoding(torch.zeros(1, len(tokens) + 1).double(), None)
     module.figures.add(read, [Hypothesis(tuple(tokens), -1.0, -1.0, True)], nothing, nothing)
     found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
     assert (found["test/wer"], found["test/cer"]) == (0.0, 0.0)
@@ -134,7 +134,7 @@ def test_recordings_without_gold_have_no_truth_and_no_speaker_no_table() -> None
 
 def test_a_transcript_of_spaces_alone_has_no_truth() -> None:
     module, of = recogniser(), language()
-    silent = Utterances.of([utterance(0, of, text=" ")], of)
+    silent = SpeechBatch.of([utterance(0, of, text=" ")], of)
     found = figures(module, silent)
     assert "test/loss" in found
     assert not [name for name in found if name.startswith("truth/")]
@@ -181,7 +181,7 @@ def test_a_transcript_is_no_longer_than_its_recording_allows() -> None:
 
 def test_a_recording_without_transcript_is_predicted_and_not_tested() -> None:
     module, of = recogniser().eval(), language()
-    made = Utterances.of([replace(utterance(0, of), target=None, spans=None)], of)
+    made = SpeechBatch.of([replace(utterance(0, of), target=None, spans=None)], of)
     made = replace(made, source=replace(made.source, rows=made.source.features.double()))
     columns = module.predict_step(made)
     assert columns["loss"] == [None]

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 
 from zoo.tasks.seq2seq.text_codec import END, PAD
-from zoo.tasks.speech.batch import Frames, Utterance, Utterances, Written
+from zoo.tasks.speech.batch import Frames, SpeechBatch, Utterance, Written
 
 
 def frames(count: int, first: float = 1.0) -> np.ndarray:
     return np.arange(first, first + 2 * count, dtype=np.float32).reshape(count, 2)
 
 
-def batch() -> Utterances:
-    return Utterances.of(
+def batch() -> SpeechBatch:
+    return SpeechBatch.of(
         [
             Utterance(frames(3), [7, 8], "a", "test", np.array([[0, 1], [1, 3]]), Written(["x"], "jo", 5.0)),
             Utterance(frames(1), [9], "b", "test", np.array([[0, 0]]), Written(["y"])),
@@ -49,7 +49,7 @@ def test_gold_by_the_places_of_an_encoder() -> None:
 
 
 def test_an_empty_span_inside_of_a_place_has_no_place() -> None:
-    found = Utterances.of([Utterance(frames(4), [7], "a", spans=np.array([[1, 1]]))]).gold_places(4, 1)
+    found = SpeechBatch.of([Utterance(frames(4), [7], "a", spans=np.array([[1, 1]]))]).gold_places(4, 1)
     assert found is not None
     assert not found.any()
 
@@ -67,7 +67,7 @@ def test_some_utterances_lose_the_padding_of_the_others() -> None:
 
 def test_what_one_utterance_lacks_the_batch_lacks() -> None:
     known = Utterance(frames(1), [7], "a", spans=np.array([[0, 1]]))
-    unknown = Utterances.of([known, Utterance(frames(2), None, "b")])
+    unknown = SpeechBatch.of([known, Utterance(frames(2), None, "b")])
     assert unknown.targets is None
     assert unknown.gold is None
     assert unknown.gold_places(1, 2) is None

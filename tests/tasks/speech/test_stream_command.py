@@ -25,9 +25,9 @@ from zoo.decoding import BeamSearch, Constraints
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.nn import Bahdanau
 from zoo.optim import OptimizerConfig
-from zoo.tasks.seq2seq.decoding_config import Longest
-from zoo.tasks.seq2seq.text_codec import Language
-from zoo.tasks.speech import Features, ListenAttendSpell, PyramidalListener, Recogniser
+from zoo.tasks.seq2seq.decoding_config import MaxLength
+from zoo.tasks.seq2seq.text_codec import TextCodec
+from zoo.tasks.speech import Features, ListenAttendSpell, PyramidalRNNEncoder, Recogniser
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.data.features import Normalised, Scale
 from zoo.tasks.speech.data.resampling import resampled
@@ -36,8 +36,8 @@ from zoo.text import Characters
 MELS = 8
 
 
-def language() -> Language:
-    return Language.learned(Characters(), Counter("abcd "))
+def language() -> TextCodec:
+    return TextCodec.learned(Characters(), Counter("abcd "))
 
 
 def module(normalise: Any = "global", **options: Any) -> Recogniser:
@@ -47,7 +47,7 @@ def module(normalise: Any = "global", **options: Any) -> Recogniser:
     net = partial(
         ListenAttendSpell,
         attend=MONOTONIC,
-        listener=partial(PyramidalListener, hidden=5, joined=(2, 2), bidirectional=False),
+        listener=partial(PyramidalRNNEncoder, hidden=5, joined=(2, 2), bidirectional=False),
         decoder=partial(Bahdanau, dim=4, hidden=6, compared=6),
     )
     with torch.random.fork_rng():
@@ -58,7 +58,7 @@ def module(normalise: Any = "global", **options: Any) -> Recogniser:
             features=MELS,
             tokens=len(of),
             search=BeamSearch(width=1, constraints=Constraints(shortest=6)),
-            longest=Longest(factor=0.2, constant=4),
+            longest=MaxLength(factor=0.2, constant=4),
             **options,
         )
         for name, parameter in made.named_parameters():

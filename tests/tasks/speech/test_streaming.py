@@ -17,17 +17,17 @@ from zoo.attention import Additive, AttentionFactory, Monotonic, Softmax
 from zoo.decoding import BeamSearch, Constraints
 from zoo.errors import ConfigError
 from zoo.nn import Bahdanau, InputFeeding
-from zoo.tasks.seq2seq.decoding_config import Longest, Writing
-from zoo.tasks.speech import ConvolutionalListener, ListenAttendSpell, PyramidalListener
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig, MaxLength
+from zoo.tasks.speech import ConvRNNEncoder, ListenAttendSpell, PyramidalRNNEncoder
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.streaming_decoder import Streaming
 
 FEATURES, TOKENS = 3, 9
-WRITING = Writing(BeamSearch(width=1, constraints=Constraints(shortest=2)), Longest(0.2, 4))
+WRITING = DecodingConfig(BeamSearch(width=1, constraints=Constraints(shortest=2)), MaxLength(0.2, 4))
 SOFTMAX = AttentionFactory(score=Additive, normalizer=Softmax)
 LISTENERS: dict[str, Any] = {
-    "pyramidal": partial(PyramidalListener, hidden=5, joined=(2, 2)),
-    "convolutional": partial(ConvolutionalListener, channels=(4,), hidden=5),
+    "pyramidal": partial(PyramidalRNNEncoder, hidden=5, joined=(2, 2)),
+    "convolutional": partial(ConvRNNEncoder, channels=(4,), hidden=5),
 }
 
 
@@ -85,7 +85,7 @@ def test_text_of_parts_is_text_of_the_whole(
 def test_a_token_is_written_as_soon_as_its_place_is_there() -> None:
     """Of frames that come one by one, a token waits for no more than its place and those that filters need."""
     made, x = net(), recording(5, 80)
-    long = Writing(BeamSearch(width=1, constraints=Constraints(shortest=12)), Longest(1.0, 12))
+    long = DecodingConfig(BeamSearch(width=1, constraints=Constraints(shortest=12)), MaxLength(1.0, 12))
     streaming, tokens = Streaming(made, long), []
     for frame in x:
         tokens += streaming.hear(frame[None])
@@ -119,7 +119,7 @@ def test_a_long_recording_takes_no_more_memory_and_each_place_is_read_once(atten
         for name, parameter in made.named_parameters():
             if name.endswith("offset"):
                 nn.init.constant_(parameter, -100.0)
-    streaming, read = Streaming(made, Writing(BeamSearch(width=1), Longest(0.05, 20))), list[int]()
+    streaming, read = Streaming(made, DecodingConfig(BeamSearch(width=1), MaxLength(0.05, 20))), list[int]()
     attention = made.decoder.attention
     asked = attention.attend.read
     attention.attend.read = lambda query, memory, *rest: read.append(memory.length) or asked(query, memory, *rest)
@@ -135,7 +135,7 @@ def test_a_long_recording_takes_no_more_memory_and_each_place_is_read_once(atten
 def test_a_backlog_behind_the_longest_text_is_not_read_again() -> None:
     """Where a text has its largest length, places wait outside of the memory until later frames make it longer."""
     made, x = net(), recording(3, 900)
-    short = Writing(BeamSearch(width=1, constraints=Constraints(shortest=500)), Longest(0.01, 1))
+    short = DecodingConfig(BeamSearch(width=1, constraints=Constraints(shortest=500)), MaxLength(0.01, 1))
     parts, whole = Streaming(made, short), Streaming(made, short)
     found = [token.number for part in np.split(x, 30) for token in parts.hear(part)]
     found += [token.number for token in parts.hear(x[:0], last=True)]

@@ -16,8 +16,8 @@ from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
 from zoo.tasks.base import EXAMPLE
 from zoo.tasks.seq2seq.decoding_config import begins
-from zoo.tasks.seq2seq.text_codec import END, UNKNOWN, Language, Spelled
-from zoo.tasks.translation.predictions import known_words, pharaoh
+from zoo.tasks.seq2seq.text_codec import END, UNKNOWN, TextCodec, WordSegmentation
+from zoo.tasks.translation.predictions import known_words, to_pharaoh
 from zoo.text import Characters, Subwords
 
 
@@ -90,7 +90,7 @@ def test_alignments_are_the_heaviest_weights_of_a_forced_pass() -> None:
 
 def test_an_unknown_word_becomes_the_word_that_it_attended_to() -> None:
     weights = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.0, 0.2, 0.8]])
-    source = Spelled(["ein", "Dackel"], [0, 1, 1])
+    source = WordSegmentation(["ein", "Dackel"], [0, 1, 1])
     hypothesis = Hypothesis((UNKNOWN, 5, UNKNOWN), 0.0, 0.0, True)
     found = known_words(hypothesis, weights, source)
     assert found == {0: "ein", 2: "Dackel"}
@@ -106,14 +106,14 @@ def test_an_unknown_word_becomes_the_word_that_it_attended_to() -> None:
 @pytest.mark.parametrize("tokeniser", [Characters(), Subwords(size=300).fit(["ein hund läuft"] * 3)])
 def test_any_tokeniser_takes_a_word_in_place_of_a_token(tokeniser: Any) -> None:
     names = tokeniser.encode("ein hund").names
-    language = Language.learned(tokeniser, Counter(names))
+    language = TextCodec.learned(tokeniser, Counter(names))
     numbers = language.vocabulary.encode(names)
     place = len(names) - 1
     assert "läuft" in language.text_with([*numbers[:place], UNKNOWN], {place: "läuft"})
 
 
 def test_words_are_linked_once_each() -> None:
-    assert pharaoh(torch.tensor([[0.2, 0.8], [0.0, 0.0], [0.6, 0.4]])) == "1-0 0-2"
+    assert to_pharaoh(torch.tensor([[0.2, 0.8], [0.0, 0.0], [0.6, 0.4]])) == "1-0 0-2"
 
 
 def test_a_net_without_attention_has_no_alignments() -> None:

@@ -10,8 +10,8 @@ import torch
 from zoo.errors import CheckpointError
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.targets import Targets
-from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD, Language
-from zoo.tasks.translation.batch import Pair, Pairs
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD, TextCodec
+from zoo.tasks.translation.batch import Pair, TranslationBatch
 from zoo.text import Words
 
 
@@ -24,7 +24,9 @@ def test_a_decoder_reads_each_target_one_step_later() -> None:
 
 
 def test_pairs_are_padded_and_keep_their_gold() -> None:
-    batch = Pairs.of([Pair([4, 5, 6], [7, 8], "a", links=[(0, 1), (0, 2)]), Pair([4], [9], "b", "test", links=[])])
+    batch = TranslationBatch.of(
+        [Pair([4, 5, 6], [7, 8], "a", links=[(0, 1), (0, 2)]), Pair([4], [9], "b", "test", links=[])]
+    )
     assert batch.source.tokens.tolist() == [[4, 5, 6], [4, PAD, PAD]]
     assert batch.source.support.permitted is not None
     assert batch.source.support.permitted[:, 0, 0].tolist() == [[True, True, True], [True, False, False]]
@@ -34,7 +36,7 @@ def test_pairs_are_padded_and_keep_their_gold() -> None:
 
 
 def test_a_translation_that_is_not_known_leaves_the_targets_out() -> None:
-    batch = Pairs.of([Pair([4], [7], "a", links=[(0, 0)]), Pair([5], None, "b")])
+    batch = TranslationBatch.of([Pair([4], [7], "a", links=[(0, 0)]), Pair([5], None, "b")])
     assert batch.targets is None
     assert batch.gold is None
     assert len(batch) == 2
@@ -49,21 +51,21 @@ def test_some_texts_lose_the_padding_of_the_others() -> None:
 
 
 def test_a_batch_moves_as_a_whole() -> None:
-    moved = Pairs.of([Pair([4, 5], [7], "a")]).to("meta")
+    moved = TranslationBatch.of([Pair([4, 5], [7], "a")]).to("meta")
     assert moved.source.tokens.is_meta
     assert moved.targets is not None
     assert moved.targets.lengths.is_meta
 
 
 def test_a_language_returns_from_its_state() -> None:
-    language = Language.learned(Words(), Counter({"two": 2, "one": 1}))
+    language = TextCodec.learned(Words(), Counter({"two": 2, "one": 1}))
     tokens, numbers = language.encode("one two three")
     assert numbers == [5, 4, 1]
     assert tokens.words == [0, 1, 2]
-    again = Language.from_state(language.tokeniser.state(), language.vocabulary.state())
+    again = TextCodec.from_state(language.tokeniser.state(), language.vocabulary.state())
     assert again.text([BEGIN, 5, 4, END]) == "one two"
 
 
 def test_a_vocabulary_without_its_special_tokens_is_damaged() -> None:
     with pytest.raises(CheckpointError, match="special tokens"):
-        Language.from_state(Words().state(), ["<pad>", "<unk>", "one"])
+        TextCodec.from_state(Words().state(), ["<pad>", "<unk>", "one"])

@@ -19,7 +19,7 @@ from zoo.nn import Bahdanau
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import read_again
 from zoo.tasks.translation import PairData, RecurrentEncoder, RecurrentTranslator, planted_translation
-from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.batch import TranslationBatch
 from zoo.tasks.translation.synthetic import (
     ADJECTIVES,
     ADVERBS,
@@ -31,7 +31,7 @@ from zoo.tasks.translation.synthetic import (
     SILENT,
     STEMS,
     VERBS,
-    Sentences,
+    SyntheticPairs,
     plant,
 )
 
@@ -39,18 +39,18 @@ CONTENT = {*NOUNS, *ADJECTIVES, *VERBS, *STEMS, *PARTICLES, *ADVERBS}
 
 
 @pytest.fixture(scope="module")
-def sentences() -> Sentences:
+def sentences() -> SyntheticPairs:
     return plant(pairs=2000, held_out=100)
 
 
-def test_equal_arguments_give_equal_sentences_and_the_languages_are_always_the_same(sentences: Sentences) -> None:
+def test_equal_arguments_give_equal_sentences_and_the_languages_are_always_the_same(sentences: SyntheticPairs) -> None:
     same, other = plant(pairs=2000, held_out=100), plant(pairs=2000, held_out=100, seed=1)
     assert (sentences.sources, sentences.targets, sentences.links) == (same.sources, same.targets, same.links)
     assert sentences.sources != other.sources
     assert dictionary(sentences) == dictionary(other)
 
 
-def dictionary(sentences: Sentences) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+def dictionary(sentences: SyntheticPairs) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
     """Linked words of the source -> the words that they become."""
     found: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for source, target, links in zip(sentences.sources, sentences.targets, sentences.links, strict=True):
@@ -66,7 +66,7 @@ def dictionary(sentences: Sentences) -> dict[tuple[str, ...], set[tuple[str, ...
     return dict(found)
 
 
-def test_sizes_and_splits(sentences: Sentences) -> None:
+def test_sizes_and_splits(sentences: SyntheticPairs) -> None:
     assert [(sentences.splits == part).sum() for part in (TRAIN, VAL, TEST)] == [2000, 100, 100]
     lengths = Counter(len(source.split()) for source in sentences.sources)
     assert sorted(lengths) == list(range(4, 25))
@@ -76,7 +76,7 @@ def test_sizes_and_splits(sentences: Sentences) -> None:
     assert not words[0] & words[1]
 
 
-def test_a_word_becomes_the_same_words_wherever_it_stands(sentences: Sentences) -> None:
+def test_a_word_becomes_the_same_words_wherever_it_stands(sentences: SyntheticPairs) -> None:
     found = dictionary(sentences)
     assert all(len(translations) == 1 for translations in found.values())
     written = Counter(words[-1] for translations in found.values() for words in translations)
@@ -89,7 +89,7 @@ def test_a_word_becomes_the_same_words_wherever_it_stands(sentences: Sentences) 
     assert {len(words) for translations in found.values() for words in translations} == {1, 2}
 
 
-def test_content_words_have_an_origin_and_others_none(sentences: Sentences) -> None:
+def test_content_words_have_an_origin_and_others_none(sentences: SyntheticPairs) -> None:
     functions = {*ARTICLES, *(word for text in sentences.targets for word in text.split())} - {
         word for translations in dictionary(sentences).values() for words in translations for word in words
     }
@@ -102,7 +102,7 @@ def test_content_words_have_an_origin_and_others_none(sentences: Sentences) -> N
         assert len(set(content)) == len(content), "a word that is there twice has no clear place"
 
 
-def test_articles_agree_with_the_noun_behind_them(sentences: Sentences) -> None:
+def test_articles_agree_with_the_noun_behind_them(sentences: SyntheticPairs) -> None:
     articles: dict[str, set[str]] = defaultdict(set)
     shared = {words[0] for translations in dictionary(sentences).values() for words in translations if len(words) == 2}
     for target in sentences.targets:
@@ -115,7 +115,7 @@ def test_articles_agree_with_the_noun_behind_them(sentences: Sentences) -> None:
     assert {article for each in articles.values() for article in each} == set(ARTICLES)
 
 
-def test_words_are_reordered_and_some_are_silent(sentences: Sentences) -> None:
+def test_words_are_reordered_and_some_are_silent(sentences: SyntheticPairs) -> None:
     crossing = total = silent = 0
     for source, links in zip(sentences.sources, sentences.links, strict=True):
         origins = [origin for _, origin in links]
@@ -173,7 +173,7 @@ def trained(data: PairData, attend: AttentionFactory, epochs: int) -> RecurrentT
     return net.eval()
 
 
-def content_words(net: RecurrentTranslator, batch: Pairs) -> tuple[float, float]:
+def content_words(net: RecurrentTranslator, batch: TranslationBatch) -> tuple[float, float]:
     """How many of them are right, and how often the heaviest weight lies on their origin."""
     has_origin = batch.gold.any(2)
     with torch.no_grad():

@@ -19,9 +19,9 @@ from zoo.attention import AttentionFactory, HardReinforce, ScaledDot, Softmax, S
 from zoo.checkpoints.finetune import load_matching_weights
 from zoo.errors import ZooError
 from zoo.nn import Bahdanau, InputFeeding, Luong, Reward, ScheduledSampling
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator, TransformerTranslator, Translator
-from zoo.tasks.translation.batch import Languages, Pair, Pairs
+from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch
 from zoo.text import Words
 from zoo.training.preflight import check
 
@@ -37,13 +37,13 @@ def hard(mixing: float) -> AttentionFactory:
     return AttentionFactory(score=ScaledDot, normalizer=partial(HardReinforce, mixing=mixing))
 
 
-def batch(*texts: tuple[str, str]) -> Pairs:
-    language = Language.learned(Words(), Counter(list("abcxy")))
+def batch(*texts: tuple[str, str]) -> TranslationBatch:
+    language = TextCodec.learned(Words(), Counter(list("abcxy")))
     found = []
     for number, (source, target) in enumerate(texts):
         read, written = (language.encode(text)[1] for text in (source, target))
         found.append(Pair(read, written, str(number), "train", None, None))
-    return Pairs.of(found, Languages(language, language))
+    return TranslationBatch.of(found, Languages(language, language))
 
 
 def task(net: Any, **options: Any) -> Translator:
@@ -102,7 +102,7 @@ def scripts(slots: list[Slot], mixing: float) -> Iterator[dict[tuple[str, int, i
         yield {slot[:3]: choice for slot, choice in zip(slots, chosen, strict=True)}
 
 
-def compare(module: Translator, given: Pairs, slots: list[Slot], mixing: float, script: Script) -> None:
+def compare(module: Translator, given: TranslationBatch, slots: list[Slot], mixing: float, script: Script) -> None:
     """The mean gradient of training steps, over all choices, is that of the expected loss."""
     assert module.reward is not None
     parameters = list(module.net.parameters())

@@ -7,12 +7,12 @@ import pytest
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.translation import planted_summaries
-from zoo.tasks.translation.synthetic import NOUNS, VERBS, Sentences
+from zoo.tasks.translation.synthetic import NOUNS, VERBS, SyntheticPairs
 from zoo.tasks.translation.synthetic_summaries import JOINING, MATTERS, OTHERS, plant_summaries
 
 
 @pytest.fixture(scope="module")
-def documents() -> Sentences:
+def documents() -> SyntheticPairs:
     return plant_summaries(documents=500, held_out=50)
 
 
@@ -33,21 +33,21 @@ def said(sentence: list[str]) -> list[str]:
     return [*subject, sentence[verb], next(word for word in sentence[verb:] if word in NOUNS)]
 
 
-def test_a_summary_says_the_sentences_that_matter_and_no_others(documents: Sentences) -> None:
+def test_a_summary_says_the_sentences_that_matter_and_no_others(documents: SyntheticPairs) -> None:
     for document, summary in zip(documents.sources, documents.targets, strict=True):
         kept = [" ".join(said(each)) for each in sentences(document) if each[0] in MATTERS]
         assert summary == f" {JOINING} ".join(kept)
         assert kept
 
 
-def test_every_word_of_a_summary_is_linked_with_the_one_it_repeats(documents: Sentences) -> None:
+def test_every_word_of_a_summary_is_linked_with_the_one_it_repeats(documents: SyntheticPairs) -> None:
     for document, summary, links in zip(documents.sources, documents.targets, documents.links, strict=True):
         words, written = document.split(), summary.split()
         assert all(words[origin] == written[word] for word, origin in links)
         assert [word for word, _ in links] == [place for place, word in enumerate(written) if word != JOINING]
 
 
-def test_equal_arguments_give_equal_documents(documents: Sentences) -> None:
+def test_equal_arguments_give_equal_documents(documents: SyntheticPairs) -> None:
     same, other = plant_summaries(documents=500, held_out=50), plant_summaries(documents=500, held_out=50, seed=1)
     assert (documents.sources, documents.links) == (same.sources, same.links)
     assert documents.sources != other.sources

@@ -14,12 +14,12 @@ from translation_cases import TARGETS, Knowing, Small, languages, pair, pairs, t
 
 from zoo.decoding import BeamSearch, Constraints, GNMTLength, Hypothesis, Ranking
 from zoo.errors import ConfigError
-from zoo.tasks.seq2seq import Longest, ScheduledSampling
-from zoo.tasks.seq2seq.scheduled_sampling import partly_free
-from zoo.tasks.seq2seq.text_codec import END, Language
-from zoo.tasks.seq2seq.word_alignment import Forced, read_again
+from zoo.tasks.seq2seq import MaxLength, ScheduledSampling
+from zoo.tasks.seq2seq.scheduled_sampling import mix_predictions
+from zoo.tasks.seq2seq.text_codec import END, TextCodec
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, read_again
 from zoo.tasks.translation import Translator
-from zoo.tasks.translation.batch import Languages, Pairs
+from zoo.tasks.translation.batch import Languages, TranslationBatch
 from zoo.tasks.translation.metrics import omitted, one_off, reordered
 from zoo.text import Words
 
@@ -31,7 +31,7 @@ def quiet(module: Translator) -> dict[str, Any]:
     return logged
 
 
-def figures(module: Translator, *batches: Pairs) -> dict[str, float]:
+def figures(module: Translator, *batches: TranslationBatch) -> dict[str, float]:
     found = quiet(module.eval())
     module.on_test_epoch_start()
     for number, batch in enumerate(batches):
@@ -84,11 +84,13 @@ def test_scores_are_those_of_sacrebleu() -> None:
 
 @pytest.mark.parametrize("given", ["it 's a well-known dog , there !", "it's a well - known dog, there!"])
 def test_a_faultless_translation_scores_100_however_its_reference_is_spaced(given: str) -> None:
-    target = Language.learned(Words(), Counter(Words().encode(given).names))
+    target = TextCodec.learned(Words(), Counter(Words().encode(given).names))
     of, tokens = Languages(languages().source, target), target.encode(given)[1]
     sample = pair(0, of, links=None)
-    batch = Pairs.of([replace(sample, target=tokens, written=replace(sample.written, references=[given]))], of)  # type: ignore[type-var]
-    module, nothing = translator(rouge=True), Forced(torch.zeros(1, len(tokens) + 1).double(), None)
+    batch = TranslationBatch.of(
+        [replace(sample, target=tokens, written=replace(sample.written, references=[given]))], of
+    )  # type: ignore[type-var]
+    module, nothing = translator(rouge=True), ForcedDecoding(torch.zeros(1, len(tokens) + 1).double(), None)
     module.figures.add(batch, [Hypothesis(tuple(tokens), -1.0, -1.0, True)], nothing, nothing)
     found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
     assert found["test/bleu"] == pytest.approx(100.0)
@@ -152,8 +154,10 @@ def test_with_no_token_of_its_own_a_scheduled_decoder_reads_the_targets() -> Non
     module, batch = translator().eval(), pairs()
     assert batch.targets is not None
     read = batch.targets.read
-    torch.testing.assert_close(partly_free(module.net, batch.source, read, 0.0), module(batch), rtol=0.0, atol=1e-12)
-    own = partly_free(module.net, batch.source, read, 1.0)
+    torch.testing.assert_close(
+        mix_predictions(module.net, batch.source, read, 0.0), module(batch), rtol=0.0, atol=1e-12
+    )
+    own = mix_predictions(module.net, batch.source, read, 1.0)
     torch.testing.assert_close(own[:, 0], module(batch)[:, 0], rtol=0.0, atol=1e-12)
     assert not torch.allclose(own[:, 1:], module(batch)[:, 1:])
 
@@ -171,7 +175,7 @@ def test_scheduled_sampling_grows_and_trains() -> None:
 def test_the_options_of_the_search_are_in_the_protocol() -> None:
     ranking = Ranking(GNMTLength(0.2), coverage=0.2)
     search = BeamSearch(width=3, ranking=ranking, constraints=Constraints(shortest=2, unrepeated=3))
-    module = translator(search=search, longest=Longest(2.0, 5)).eval()
+    module = translator(search=search, longest=MaxLength(2.0, 5)).eval()
     said = module.protocol()
     for part in (
         "beam 3",
@@ -197,7 +201,7 @@ def test_coverage_needs_a_net_that_knows_it() -> None:
 
 def test_a_text_without_translation_is_predicted_and_not_tested() -> None:
     module, of = translator().eval(), languages()
-    batch = Pairs.of([replace(pair(0, of), target=None)], of)
+    batch = TranslationBatch.of([replace(pair(0, of), target=None)], of)
     columns = module.predict_step(batch)
     assert columns["loss"] == [None]
     assert columns["label"] == [""]

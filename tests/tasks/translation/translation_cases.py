@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from zoo.attention import Additive, AttentionFactory, KVCache, MultiheadAttention, Softmax
 from zoo.attention.attention_state import select_beams
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.optim import OptimizerConfig
 from zoo.tasks.seq2seq.source import Source
-from zoo.tasks.seq2seq.text_codec import END, Language
+from zoo.tasks.seq2seq.text_codec import END, TextCodec
 from zoo.tasks.translation import Translator
-from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
+from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch, Written
 from zoo.text import Words
 
 SOURCES = ["ein hund läuft .", "zwei kleine hunde laufen dort", "hund", "ein mann und ein hund"]
@@ -26,7 +26,7 @@ TARGETS = ["a dog runs .", "two small dogs run there", "dog", "a man and a dog"]
 
 def languages() -> Languages:
     counts = [Counter(" ".join(texts).split()) for texts in (SOURCES, TARGETS)]
-    return Languages(*(Language.learned(Words(), count) for count in counts))
+    return Languages(*(TextCodec.learned(Words(), count) for count in counts))
 
 
 def pair(number: int, of: Languages, *, links: Any = "diagonal") -> Pair:
@@ -38,9 +38,9 @@ def pair(number: int, of: Languages, *, links: Any = "diagonal") -> Pair:
     return Pair(numbers, of.target.encode(target)[1], f"pair {number}", "test", links, written)
 
 
-def pairs(which: Sequence[int] = range(4), **options: Any) -> Pairs:
+def pairs(which: Sequence[int] = range(4), **options: Any) -> TranslationBatch:
     of = languages()
-    return Pairs.of([pair(number, of, **options) for number in which], of)
+    return TranslationBatch.of([pair(number, of, **options) for number in which], of)
 
 
 class State(NamedTuple):
@@ -48,7 +48,7 @@ class State(NamedTuple):
     memory: KVCache
 
 
-class Small(GeneratingNet):
+class Small(Seq2SeqModel):
     """A GRU that attends to embedded words."""
 
     align = "attend.attend"

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zoo.errors import DataError
-from zoo.tasks.vision.batch import Images, Picture, collate, normalised
+from zoo.tasks.vision.batch import ImageBatch, Picture, collate, normalised
 
 MEAN, STD = (0.2, 0.5, 0.8), (0.1, 0.25, 0.5)
 
@@ -23,7 +23,7 @@ def picture(seed: int = 0, *, size: tuple[int, int] = (5, 7), gold: bool = False
     )
 
 
-def batch(pictures: list[Picture]) -> Images:
+def batch(pictures: list[Picture]) -> ImageBatch:
     return collate(pictures, mean=MEAN, std=STD, label_names=("cat", "dog"))
 
 
@@ -74,5 +74,5 @@ def test_a_batch_goes_to_a_device_and_takes_other_pixels() -> None:
     assert moved.ids == made.ids
     changed = made.with_pixels(made.pixels + 1)
     assert torch.equal(changed.pixels, made.pixels + 1)
-    same = [field.name for field in dataclasses.fields(Images) if field.name != "pixels"]
+    same = [field.name for field in dataclasses.fields(ImageBatch) if field.name != "pixels"]
     assert all(getattr(changed, name) is getattr(made, name) for name in same)

@@ -17,7 +17,7 @@ from zoo.config import compose
 from zoo.config.instantiate import build
 from zoo.errors import ConfigError
 from zoo.tasks.calibration import CalibrationError
-from zoo.tasks.vision.batch import Images
+from zoo.tasks.vision.batch import ImageBatch
 from zoo.tasks.vision.datasets import planted_glimpse
 from zoo.tasks.vision.task import ImageClassifier
 from zoo.training.preflight import try_batch
@@ -41,9 +41,9 @@ def vit(*overrides: str, classes: int = len(NAMES), side: int = 16) -> ImageClas
     return module
 
 
-def pictures(count: int = 12, side: int = 16, names: tuple[str, ...] = NAMES) -> Images:
+def pictures(count: int = 12, side: int = 16, names: tuple[str, ...] = NAMES) -> ImageBatch:
     generator = torch.Generator().manual_seed(1)
-    return Images(
+    return ImageBatch(
         pixels=torch.randn(count, 3, side, side, generator=generator),
         labels=torch.arange(count) % len(names),
         ids=tuple(f"picture {number}" for number in range(count)),
@@ -52,7 +52,7 @@ def pictures(count: int = 12, side: int = 16, names: tuple[str, ...] = NAMES) ->
     )
 
 
-def loss_of(module: ImageClassifier, batch: Images) -> Tensor:
+def loss_of(module: ImageClassifier, batch: ImageBatch) -> Tensor:
     module.log = lambda *_, **__: None  # type: ignore[method-assign]
     return module.training_step(batch, 0)
 
@@ -100,7 +100,7 @@ def test_options_that_do_not_fit_are_refused(option: str, said: str) -> None:
 
 
 def test_a_net_of_no_known_interface_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Flat is no PictureNet"):
+    with pytest.raises(ConfigError, match="Flat is no ImageClassifierNet"):
         ImageClassifier(net=Flat, optimization=None, channels=1, height=4, width=4, classes=2)  # type: ignore[arg-type]
 
 
@@ -281,7 +281,7 @@ class _Batches(list[Any]):
     """Batches as a loader gives them."""
 
 
-def _part(batch: Images, rows: slice) -> Images:
+def _part(batch: ImageBatch, rows: slice) -> ImageBatch:
     return dataclasses.replace(
         batch,
         pixels=batch.pixels[rows],

@@ -29,7 +29,7 @@ class HardReinforce(Normalizer):
 
     Its gradient is an unbiased estimate of the gradient of the expected reward. The moving average of the baseline and
     the entropy term of the paper belong to the loss and are not part of this class: models that write texts have them
-    (`zoo.tasks.seq2seq.Reward`), and other models refuse this class.
+    (`zoo.tasks.seq2seq.ReinforceLoss`), and other models refuse this class.
 
     Cost: O(pairs)
     Weights: the drawn key, and the probabilities that it was drawn from

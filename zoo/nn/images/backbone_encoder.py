@@ -12,20 +12,20 @@ from torch import Tensor, nn
 
 from zoo.attention.factories import make_sized
 from zoo.errors import did_you_mean
-from zoo.nn.images.classifier import PictureNet
-from zoo.nn.images.encoder import PictureEncoder
-from zoo.nn.images.image_input import Seen
+from zoo.nn.images.classifier import ImageClassifierNet
+from zoo.nn.images.encoder import ImageEncoder
+from zoo.nn.images.image_input import ImageInput
 from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class BackboneEncoder(PictureEncoder):
+class BackboneEncoder(ImageEncoder):
     """The last feature map of a classifier, frozen or trained from a given stage on; a layer of its own behind it.
 
     Args:
         height, width: Size of the pictures.
-        backbone: `(channels, height, width, classes) -> PictureNet`, such as `TorchvisionCNN` or `EfficientNetLite`, or
-            a partial of it. Its last layer is not used.
+        backbone: `(channels, height, width, classes) -> ImageClassifierNet`, such as `TorchvisionCNN` or
+            `EfficientNetLite`, or a partial of it. Its last layer is not used.
         tuned_from: The first of its `stages` that is trained; None: it is frozen, and pictures may be given as the
             features that it made of them.
         dim: Width to which features are projected; None: they are annotations as they are.
@@ -37,7 +37,7 @@ class BackboneEncoder(PictureEncoder):
         *,
         height: PositiveInt,
         width: PositiveInt,
-        backbone: Callable[..., PictureNet],
+        backbone: Callable[..., ImageClassifierNet],
         tuned_from: str | None = None,
         dim: PositiveInt | None = None,
         position: Callable[..., nn.Module] | None = None,
@@ -68,11 +68,11 @@ class BackboneEncoder(PictureEncoder):
             self.backbone.eval()
         return self
 
-    def annotations(self, source: Seen) -> Float[Tensor, "b k {self.width}"]:
+    def annotations(self, source: ImageInput) -> Float[Tensor, "b k {self.width}"]:
         rows: Tensor = self.project(self.features(source))
         return rows if self.position is None else self.position(rows, self.grid)
 
-    def features(self, source: Seen) -> Float[Tensor, "b k d"]:
+    def features(self, source: ImageInput) -> Float[Tensor, "b k d"]:
         """Returns the features of the cells, computed or as they were given."""
         if source.features is not None:
             if not self.is_frozen:
@@ -88,7 +88,7 @@ class BackboneEncoder(PictureEncoder):
         return {f"backbone.{name}": weight for name, weight in weights.items() if not name.startswith("head.")}
 
 
-def _shape_of_features(backbone: Callable[..., PictureNet], height: int, width: int) -> tuple[int, int, int]:
+def _shape_of_features(backbone: Callable[..., ImageClassifierNet], height: int, width: int) -> tuple[int, int, int]:
     """Returns the features of a cell, and the rows and columns of the grid, at the cost of no picture of that size."""
     with torch.device("meta"), torch.no_grad():
         net = backbone(channels=3, height=height, width=width, classes=1).eval()

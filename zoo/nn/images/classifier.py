@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.nn.images.windows import Windows
 
 
-class PictureNet(nn.Module, ABC):
+class ImageClassifierNet(nn.Module, ABC):
     """A classifier of pictures: pixels (b,c,h,w) to logits (b,classes).
 
     Attributes:
@@ -37,7 +37,7 @@ class PictureNet(nn.Module, ABC):
         return None
 
 
-class GridNet(PictureNet):
+class GridNet(ImageClassifierNet):
     """A net that divides a picture into a grid of cells, with a token for each."""
 
     @abstractmethod

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from zoo.attention import DenseSupport
 from zoo.attention.kernels.dtypes import accumulation_dtype
-from zoo.nn.images.image_input import Seen
+from zoo.nn.images.image_input import ImageInput
 from zoo.nn.seq2seq.state import Encoded
 
 
-class PictureEncoder(nn.Module, ABC):
+class ImageEncoder(nn.Module, ABC):
     """Annotations of the cells of a grid, row by row; their mean is the summary of a picture (section 3.1.2).
 
     Args:
@@ -29,10 +29,10 @@ class PictureEncoder(nn.Module, ABC):
         """Gradients with respect to annotations are taken here."""
 
     @abstractmethod
-    def annotations(self, source: Seen) -> Float[Tensor, "b k {self.width}"]:
+    def annotations(self, source: ImageInput) -> Float[Tensor, "b k {self.width}"]:
         """Returns the annotations of pictures."""
 
-    def forward(self, source: Seen) -> Encoded:
+    def forward(self, source: ImageInput) -> Encoded:
         found = self.annotations(source)
         states = self.read(found.to(accumulation_dtype(found)))
         return Encoded(states, DenseSupport(), states.mean(1))

@@ -24,7 +24,7 @@ HALF = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Original:
+class OriginalImage:
     """A picture in its own size, which is read when it is asked for.
 
     Args:
@@ -72,7 +72,7 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ImageInput:
     """Pictures as nets read them: pixels, or features.
 
     Args:
@@ -99,11 +99,11 @@ class Seen:
         """Number of pixels, or cells, of each picture."""
         return outside_inference_mode(lambda: torch.full((len(self),), self.is_real.shape[1], device=self._any.device))
 
-    def select(self, numbers: Int[Tensor, " s"]) -> Seen:
+    def select(self, numbers: Int[Tensor, " s"]) -> ImageInput:
         pixels, features = (None if each is None else each[numbers] for each in (self.pixels, self.features))
-        return Seen(pixels, features, self.grid)
+        return ImageInput(pixels, features, self.grid)
 
-    def to(self, device: torch.device | str) -> Seen:
+    def to(self, device: torch.device | str) -> ImageInput:
         return to_device(self, device)
 
     @property

@@ -13,13 +13,13 @@ from torch.nn import functional as F
 
 from zoo.attention import Sinusoidal2D
 from zoo.attention.factories import make_sized
-from zoo.nn.images.encoder import PictureEncoder
-from zoo.nn.images.image_input import Seen
+from zoo.nn.images.encoder import ImageEncoder
+from zoo.nn.images.image_input import ImageInput
 from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 
 @validate_ranges
-class PlainCNN(PictureEncoder):
+class PlainCNN(ImageEncoder):
     """Convolutions with strides and ReLU, a layer and a norm for each cell, and its position.
 
     What a cell sees has the middle of the cell as its own, and no cell sees more of the others than the convolutions
@@ -68,7 +68,7 @@ class PlainCNN(PictureEncoder):
         sizes: dict[str, Any] = {"dim": dim, "grid": self.grid}
         self.position = None if position is None else make_sized(position, sizes)
 
-    def annotations(self, source: Seen) -> Float[Tensor, "b k {self.width}"]:
+    def annotations(self, source: ImageInput) -> Float[Tensor, "b k {self.width}"]:
         if source.pixels is None:
             raise ValueError("PlainCNN reads pixels, and these pictures are features of another encoder")
         found: Tensor = self.layers(F.pad(source.pixels, self.around))

@@ -16,7 +16,7 @@ _GATES = {"gru": 3, "lstm": 4}
 
 
 @validate_ranges
-class Layer(nn.Module):
+class RNNCellWeights(nn.Module):
     """The parameters of one recurrent layer; those of `nn.GRUCell` or `nn.LSTMCell`.
 
     Products with weights are the caller's, who knows which of them need a loop; `forward` computes the gates.
@@ -55,13 +55,13 @@ class Layer(nn.Module):
             of_state: U h + b of all gates.
             states: h; of an LSTM h and the cell.
         """
-        return advanced(self.kind, of_input, of_state, states)
+        return rnn_step(self.kind, of_input, of_state, states)
 
 
-def advanced(
+def rnn_step(
     kind: Kind, of_input: Float[Tensor, "n g"], of_state: Float[Tensor, "n g"], states: tuple[Float[Tensor, "n d"], ...]
 ) -> tuple[Float[Tensor, "n d"], ...]:
-    """Returns the next states: see `Layer.forward`."""
+    """Returns the next states: see `RNNCellWeights.forward`."""
     if kind == "gru":
         return (_GRU.apply(of_input, of_state, states[0]),)
     return _LSTM.apply(of_input, of_state, states[1])  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ Product = Callable[[int, Float[Tensor, "b d"]], Float[Tensor, "b g"]]
 """Computes the product of a step; steps are computed in their order."""
 
 
-class Products:
+class DeferredLinear:
     """base_t + x_t W^T for t = 0, 1 ...
 
     Args:
@@ -57,7 +57,7 @@ def repeated(bias: Float[Tensor, " g"] | None, weight: Float[Tensor, "g d"], ste
     if not torch.is_grad_enabled():
         return lambda step, x: F.linear(x, weight, bias)
     base = weight.new_zeros(len(weight)) if bias is None else bias
-    return Products(base.expand(steps, rows, -1), weight).at
+    return DeferredLinear(base.expand(steps, rows, -1), weight).at
 
 
 def asking(attention: CrossAttention, steps: int, rows: int) -> Product:

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.dropout import Dropout
-from zoo.nn.rnn.cells import Kind, Layer
-from zoo.nn.rnn.deferred_matmul import Product, Products, repeated
+from zoo.nn.rnn.cells import Kind, RNNCellWeights
+from zoo.nn.rnn.deferred_matmul import DeferredLinear, Product, repeated
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 States = tuple[tuple[Float[Tensor, "r d"], ...], ...]
 
 
 @validate_ranges
-class Stack(nn.Module):
+class RNNStack(nn.Module):
     """Layers that read, at each step, a word and a vector that depends on the step before.
 
     Args:
@@ -42,30 +42,31 @@ class Stack(nn.Module):
         super().__init__()
         self.word_dim = word_dim
         self.layers = nn.ModuleList(
-            Layer(input_dim=hidden if number else word_dim + fed_dim, dim=hidden, kind=kind) for number in range(layers)
+            RNNCellWeights(input_dim=hidden if number else word_dim + fed_dim, dim=hidden, kind=kind)
+            for number in range(layers)
         )
         self.dropout = Dropout(dropout)
 
-    def loop(self, words: Float[Tensor, "n r e"]) -> Loop:
+    def loop(self, words: Float[Tensor, "n r e"]) -> StepLoop:
         """Computes what the words of all steps contribute, before the first step."""
-        return Loop(self, words)
+        return StepLoop(self, words)
 
 
-class Loop:
+class StepLoop:
     """The steps of a stack."""
 
-    def __init__(self, stack: Stack, words: Float[Tensor, "n r e"]) -> None:
+    def __init__(self, stack: RNNStack, words: Float[Tensor, "n r e"]) -> None:
         self.stack = stack
         steps, rows, width = words.shape
         self.of_input: list[Product] = []
         self.of_state: list[Product] = []
-        for number, layer in enumerate(cast("list[Layer]", list(stack.layers))):
+        for number, layer in enumerate(cast("list[RNNCellWeights]", list(stack.layers))):
             weight, bias = layer.weight_ih, layer.bias_ih
             if number:
                 self.of_input.append(repeated(bias, weight, steps, rows))
             else:
                 of_word = F.linear(words, weight[:, :width], bias)
-                self.of_input.append(Products(of_word, weight[:, width:]).at)
+                self.of_input.append(DeferredLinear(of_word, weight[:, width:]).at)
             self.of_state.append(repeated(layer.bias_hh, layer.weight_hh, steps, rows))
 
     def at(self, step: int, fed: Float[Tensor, "r f"], states: States) -> States:

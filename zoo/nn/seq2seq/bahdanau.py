@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, CrossAttention
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
+from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.cells import Kind
 from zoo.nn.rnn.deferred_matmul import asking
-from zoo.nn.rnn.stack import Stack
-from zoo.nn.seq2seq.initial_state import FirstState
+from zoo.nn.rnn.stack import RNNStack
+from zoo.nn.seq2seq.initial_state import InitialState
 from zoo.nn.seq2seq.state import Encoded, RecurrentState
 from zoo.types import PositiveInt, Probability, validate_ranges
 
@@ -70,13 +70,13 @@ class Bahdanau(nn.Module):
         if readout not in ("maxout", "tanh"):
             raise ValueError(f"readout is 'maxout' or 'tanh', got {readout!r}")
         self.width = hidden if out is None else out
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         self.attention = CrossAttention(
             dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
         )
         context = self.attention.width
-        self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
-        self.stack = Stack(word_dim=dim, fed_dim=context, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+        self.first = InitialState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
+        self.stack = RNNStack(word_dim=dim, fed_dim=context, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
         self.selector = nn.Linear(hidden, 1) if selector and context else None
         self.is_maxout = readout == "maxout"
         self.readout = nn.Linear(hidden + context + dim, self.width * (2 if self.is_maxout else 1))

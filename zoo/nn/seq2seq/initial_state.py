@@ -12,7 +12,7 @@ from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class FirstState(nn.Module):
+class InitialState(nn.Module):
     """s_0 = tanh(W m), of a summary m of the source (Bahdanau et al. 2015, appendix A.2.2); an LSTM's cell is V m.
 
     The paper's m is the backward state at the first word.

@@ -14,11 +14,11 @@ from zoo.attention import Attention, CrossAttention, KVCache
 from zoo.attention.cpu import is_enabled
 from zoo.attention.dropout import Dropout
 from zoo.attention.functional import tanh
-from zoo.nn.embeddings import WordVectors
-from zoo.nn.rnn.cells import Kind, advanced
+from zoo.nn.embeddings import TokenEmbedding
+from zoo.nn.rnn.cells import Kind, rnn_step
 from zoo.nn.rnn.deferred_matmul import asking, repeated
-from zoo.nn.rnn.stack import Stack
-from zoo.nn.seq2seq.initial_state import FirstState
+from zoo.nn.rnn.stack import RNNStack
+from zoo.nn.seq2seq.initial_state import InitialState
 from zoo.nn.seq2seq.state import Encoded, RecurrentState
 from zoo.types import PositiveInt, Probability, validate_ranges
 
@@ -30,7 +30,7 @@ class Luong(nn.Module):
     """h_t = f(h_{t-1}, y_{t-1}), c_t = attend(h_t, h), t = tanh(W [c_t; h_t]) (Luong et al. 2015, section 3, eq. 5).
 
     No step depends on a context, so training computes all states in one call, and all contexts in another. The first
-    state is `FirstState`; the paper's is the last state of the encoder.
+    state is `InitialState`; the paper's is the last state of the encoder.
 
     Args:
         words: Size of the vocabulary.
@@ -66,11 +66,11 @@ class Luong(nn.Module):
         if cell not in ("gru", "lstm"):
             raise ValueError(f"cell is 'gru' or 'lstm', got {cell!r}")
         self.width = hidden
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         self.attention = CrossAttention(
             dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
         )
-        self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
+        self.first = InitialState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
         made = nn.GRU if cell == "gru" else nn.LSTM
         self.layers = made(dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.kind, self.between = cell, Dropout(dropout)
@@ -124,7 +124,7 @@ class Luong(nn.Module):
             of_state = repeated(of_bias, to_state, *x.shape[:2])
             found = []
             for step, of_input in enumerate(F.linear(x, to_input, bias).unbind(0)):
-                now = advanced(self.kind, of_input, of_state(step, now[0]), now)
+                now = rnn_step(self.kind, of_input, of_state(step, now[0]), now)
                 found.append(now[0])
             x = torch.stack(found)
             after.append(now)
@@ -161,12 +161,12 @@ class InputFeeding(nn.Module):
     ) -> None:
         super().__init__()
         self.width = hidden
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         self.attention = CrossAttention(
             dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
         )
-        self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
-        self.stack = Stack(word_dim=dim, fed_dim=hidden, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+        self.first = InitialState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
+        self.stack = RNNStack(word_dim=dim, fed_dim=hidden, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
         self.readout = nn.Linear(self.attention.width + hidden, hidden)
         self.dropout = Dropout(out_dropout)
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
-class GeneratingNet(nn.Module):
+class Seq2SeqModel(nn.Module):
     """Writes a text step by step; a `Decoder` of `zoo.decoding` as well.
 
     Training computes `features` of all steps at once, and the output layer `head` once for all steps that are not

@@ -10,13 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attention
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.nn.seq2seq.state import Encoded, RecurrentState
 from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class RecurrentWriter(GeneratingNet):
+class RNNEncoderDecoder(Seq2SeqModel):
     """An encoder reads the source, a decoder with attention writes the text, and a linear layer chooses its tokens.
 
     Args:

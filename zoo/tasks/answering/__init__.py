@@ -5,7 +5,7 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "task": ["HypothesisJudge", "PictureAnswerer", "SpanReader"],
+        "task": ["NLIClassifier", "VQAClassifier", "ExtractiveQA"],
         "datamodule": ["AnswerData"],
         "datasets": [
             "hypotheses",
@@ -17,7 +17,7 @@ __getattr__, __all__ = exports(
             "sick",
         ],
         "models.bidaf": ["BiDAF"],
-        "models.coattention": ["CoAttentionAnswerer"],
+        "models.coattention": ["HieCoAtt"],
         "models.esim": ["ESIM"],
     },
 )

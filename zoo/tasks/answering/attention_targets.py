@@ -14,7 +14,7 @@ from zoo.attention import AttentionMap, record
 from zoo.errors import ConfigError
 from zoo.maps.metrics import pointing
 from zoo.nn.images.image_input import cells_of
-from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.batch import QABatch
 from zoo.tasks.answering.models.coattention import Level
 
 SCORED = {"picture": "both.first", "passage": "flow.first", "premise": "both.second"}
@@ -23,7 +23,7 @@ question for each word of a passage; words of the premise for each word of a hyp
 MapLevel = Level | Literal["mean"]
 
 
-def looked(net: nn.Module, batch: Questions, about: str, level: Level | None = None) -> tuple[Any, AttentionMap | None]:
+def looked(net: nn.Module, batch: QABatch, about: str, level: Level | None = None) -> tuple[Any, AttentionMap | None]:
     """Returns what a net gives for a batch, and the map that is scored; None if its attention has no weights.
 
     Args:
@@ -75,7 +75,7 @@ def mean_of_levels(name: str, maps: Mapping[str, AttentionMap], levels: Sequence
     return replace(found[0], site=name, weights=torch.stack([each.weights for each in found]).mean(0))
 
 
-def explained(net: nn.Module, batch: Questions, about: str, level: Level | None = None) -> AttentionMap:
+def explained(net: nn.Module, batch: QABatch, about: str, level: Level | None = None) -> AttentionMap:
     """Returns the map that is scored; see `looked`."""
     found = looked(net, batch, about, level)[1]
     if found is None:
@@ -83,7 +83,7 @@ def explained(net: nn.Module, batch: Questions, about: str, level: Level | None 
     return found
 
 
-def gold_of(batch: Questions, about: str, grid: tuple[int, int] | None) -> Bool[Tensor, "b q k"] | None:
+def gold_of(batch: QABatch, about: str, grid: tuple[int, int] | None) -> Bool[Tensor, "b q k"] | None:
     """Returns the gold of the map that is scored; None if it is not known.
 
     Args:
@@ -98,6 +98,6 @@ def gold_of(batch: Questions, about: str, grid: tuple[int, int] | None) -> Bool[
     return batch.gold if about == "premise" else batch.gold.mT
 
 
-def pointed(looked: AttentionMap, gold: Bool[Tensor, "b q k"]) -> Float[Tensor, " n"]:
+def pointing_hits(looked: AttentionMap, gold: Bool[Tensor, "b q k"]) -> Float[Tensor, " n"]:
     """Returns, for each query with gold, whether its heaviest key is gold."""
     return pointing(looked.dense().mean(1), gold)

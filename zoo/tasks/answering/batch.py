@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from zoo.data.transfer import to_device
-from zoo.nn.images.image_input import Original, Seen
+from zoo.nn.images.image_input import ImageInput, OriginalImage
 from zoo.tasks.seq2seq.batch import all_known
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.vision.batch import normalised
@@ -40,7 +40,7 @@ class Wording:
     passage: str | None = None
     spans: Sequence[tuple[int, int]] | None = None
     question_spans: Sequence[tuple[int, int]] = ()
-    original: Original | None = None
+    original: OriginalImage | None = None
 
     @property
     def question_pieces(self) -> list[str]:
@@ -62,7 +62,7 @@ class Wording:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class QuestionExample:
     """A question about a picture or a passage; or a hypothesis and its premise, which is the passage.
 
     Args:
@@ -92,7 +92,7 @@ class Asked:
     regions: Sequence[Sequence[float]] | None = None
     written: Wording | None = None
 
-    def shortened(self, length: int) -> Asked:
+    def shortened(self, length: int) -> QuestionExample:
         """Returns the first tokens of both texts, for the net."""
         passage = None if self.passage is None else self.passage[:length]
         span = None if self.span is None else (min(self.span[0], length - 1), min(self.span[1], length - 1))
@@ -100,7 +100,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class QABatch:
     """A batch of questions.
 
     Args:
@@ -118,7 +118,7 @@ class Questions:
     """
 
     question: Source
-    picture: Seen | None
+    picture: ImageInput | None
     passage: Source | None
     answers: Int[Tensor, " b"]
     ids: tuple[str, ...]
@@ -133,12 +133,12 @@ class Questions:
     @classmethod
     def of(
         cls,
-        asked: Sequence[Asked],
+        asked: Sequence[QuestionExample],
         *,
         answer_names: tuple[str, ...] = (),
         mean: Sequence[float] = (0.0, 0.0, 0.0),
         std: Sequence[float] = (1.0, 1.0, 1.0),
-    ) -> Questions:
+    ) -> QABatch:
         """Collates questions in their order: all about pictures of one size, or all about passages.
 
         Args:
@@ -160,7 +160,7 @@ class Questions:
         written = all_known([each.written for each in asked])
         return cls(
             question=question,
-            picture=None if pixels is None else Seen(pixels=normalised(torch.stack(pixels), mean, std)),
+            picture=None if pixels is None else ImageInput(pixels=normalised(torch.stack(pixels), mean, std)),
             passage=passage,
             answers=torch.tensor([each.answer for each in asked]),
             ids=tuple(each.id for each in asked),
@@ -176,10 +176,10 @@ class Questions:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def first(self) -> Questions:
+    def first(self) -> QABatch:
         """Returns the first question alone, without the padding that it does not need, for the net."""
         only = torch.zeros(1, dtype=torch.int64, device=self.answers.device)
-        return Questions(
+        return QABatch(
             question=self.question.select(only),
             picture=None if self.picture is None else self.picture.select(only),
             passage=None if self.passage is None else self.passage.select(only),
@@ -189,7 +189,7 @@ class Questions:
             splits=self.splits[:1],
         )
 
-    def to(self, device: torch.device | str) -> Questions:
+    def to(self, device: torch.device | str) -> QABatch:
         return to_device(self, device)
 
 

@@ -15,24 +15,24 @@ from jaxtyping import Bool, Int
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import CheckpointError, ConfigError, join_names, warn
 from zoo.plurals import count_noun
-from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions
+from zoo.tasks.answering.batch import UNKNOWN, QABatch, QuestionExample
 from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
 from zoo.tasks.answering.data.answer_table import read_answer_table
 from zoo.tasks.answering.data.examples import Content, Entries
 from zoo.tasks.base import TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_labels, count_splits, share_unknown
 from zoo.tasks.length_limit import LONGEST_TEXT, LengthLimit
-from zoo.tasks.seq2seq.dataset_encoder import Encoder, learned_language
-from zoo.tasks.seq2seq.text_codec import SPECIALS, Language
+from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, learned_language
+from zoo.tasks.seq2seq.text_codec import SPECIALS, TextCodec
 from zoo.tasks.seq2seq.text_codec import UNKNOWN as UNKNOWN_TOKEN
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.tasks.vision.data.image_options import (
     MOST_INPUT,
     MOST_INPUT_PIXELS,
     PREPROCESSING,
-    PictureOptions,
+    ImageOptions,
     check_input_pixels,
     preprocessing_state,
 )
@@ -57,7 +57,7 @@ class AnswerSource:
 
     about: About
     read: Callable[..., AnswerSet]
-    reading: Reading = field(default_factory=Reading)
+    reading: ReaderOptions = field(default_factory=ReaderOptions)
     is_own: bool = False
     place: Path | None = None
 
@@ -106,7 +106,7 @@ class AnswerData(TaskData):
     def __init__(
         self,
         source: AnswerSource,
-        batching: Batching,
+        batching: BatchOptions,
         *,
         tokeniser: Kind = "words",
         lower: bool = True,
@@ -132,9 +132,9 @@ class AnswerData(TaskData):
         self.max_length = max_length
         self.max_tokens = max_tokens
         self.max_answers = max_answers
-        self.options = PictureOptions(mean, std, height, width, resize, share)
+        self.options = ImageOptions(mean, std, height, width, resize, share)
         self.on_bad_row = source.reading.on_bad_row
-        self._origin: Language | None = None
+        self._origin: TextCodec | None = None
         """Language of the checkpoint that training starts from, whose tokeniser is kept."""
 
     @property
@@ -154,7 +154,7 @@ class AnswerData(TaskData):
             learned = (text for each in texts for text, does in zip(each, learns, strict=True) if does)
             self.tokeniser = self.tokeniser.fit(learned) if self._origin is None else self._origin.tokeniser
         numbers: dict[str, int] = {}
-        question, passage = (Encoder(self.tokeniser, numbers) for _ in range(2))
+        question, passage = (DatasetEncoder(self.tokeniser, numbers) for _ in range(2))
         for text in asked.questions:
             question.add(text)
         for text in asked.passages or ():
@@ -220,13 +220,13 @@ class AnswerData(TaskData):
         if len(set(state["answers"])) < len(state["answers"]):
             raise CheckpointError("the checkpoint is damaged: it has an answer twice")
         super().restore(state)
-        self.tokeniser = Language.from_state(state["tokeniser"], state["tokens"]).tokeniser
+        self.tokeniser = TextCodec.from_state(state["tokeniser"], state["tokens"]).tokeniser
         if self.about == "picture":
-            self.options = PictureOptions.from_state(state)
+            self.options = ImageOptions.from_state(state)
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "answers" in state:  # otherwise a model of other data, whose weights alone are continued
-            self._origin = Language.from_state(state["tokeniser"], state["tokens"])
+            self._origin = TextCodec.from_state(state["tokeniser"], state["tokens"])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> AnswerSource:
         """The user's own questions: a table."""
@@ -262,28 +262,28 @@ class AnswerData(TaskData):
         entries = Entries(content, numbers, getattr(self, "preprocessing", None), written=not training)
         if self.about == "picture":
             seen = self.preprocessing
-            collate = partial(Questions.of, answer_names=content.answer_names, mean=seen.mean, std=seen.std)
+            collate = partial(QABatch.of, answer_names=content.answer_names, mean=seen.mean, std=seen.std)
             return Examples(entries=entries, collate=collate)
         assert content.passages is not None
         lengths = np.maximum(content.questions.lengths, content.passages.lengths)[numbers]
-        collate = partial(Questions.of, answer_names=content.answer_names)
+        collate = partial(QABatch.of, answer_names=content.answer_names)
         return Examples(
             entries=entries,
             collate=collate,
             lengths=lengths.tolist(),
             max_tokens=self.max_tokens,
-            shorten=Asked.shortened,
+            shorten=QuestionExample.shortened,
         )
 
-    def _short_enough(self, asked: AnswerSet, encoders: Sequence[Encoder]) -> Bool[np.ndarray, " n"]:
+    def _short_enough(self, asked: AnswerSet, encoders: Sequence[DatasetEncoder]) -> Bool[np.ndarray, " n"]:
         """The mask of the user's own questions that have no text with too many tokens."""
         of_subject, of_question, _ = COLUMNS[asked.about]
         lengths = {name: each.texts.lengths for name, each in zip((of_question, of_subject), encoders, strict=False)}
         return LengthLimit.of(self, self.max_length, "question").kept(asked.ids, lengths)
 
-    def _language(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Language:
+    def _language(self, encoders: Sequence[DatasetEncoder], learns: Bool[np.ndarray, " n"]) -> TextCodec:
         if self.trained is not None:
-            return Language.from_state(self.trained["tokeniser"], self.trained["tokens"])
+            return TextCodec.from_state(self.trained["tokeniser"], self.trained["tokens"])
         return learned_language(
             encoders,
             learns,

@@ -14,28 +14,28 @@ from zoo.tasks.answering.data.answer_table import read_answer_table
 from zoo.tasks.answering.data.published import read_sick
 from zoo.tasks.answering.datamodule import AnswerData, AnswerSource
 from zoo.tasks.answering.synthetic import passages, premises, scenes
-from zoo.tasks.answering.synthetic.scenes import AskedScenes
-from zoo.tasks.answering.synthetic.texts import AskedTexts
+from zoo.tasks.answering.synthetic.scenes import SyntheticVQA
+from zoo.tasks.answering.synthetic.texts import SyntheticQA
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.vision.data.image_io import MOST_PIXELS
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 
 @dataset(AnswerData, generator=scenes.plant, kind="picture")
-def planted_questions(generate: Callable[[], AskedScenes]) -> AnswerSource:
+def planted_questions(generate: Callable[[], SyntheticVQA]) -> AnswerSource:
     """Generated questions about pictures of coloured shapes: see `planted.scenes.plant`."""
     return AnswerSource("picture", partial(of_scenes, generate))
 
 
 @dataset(AnswerData, generator=passages.plant, kind="passage")
-def planted_passages(generate: Callable[[], AskedTexts]) -> AnswerSource:
+def planted_passages(generate: Callable[[], SyntheticQA]) -> AnswerSource:
     """Generated questions whose answer is a part of a passage: see `planted.passages.plant`."""
     return AnswerSource("passage", partial(of_texts, generate))
 
 
 @dataset(AnswerData, generator=premises.plant, kind="premise")
-def planted_inference(generate: Callable[[], AskedTexts]) -> AnswerSource:
+def planted_inference(generate: Callable[[], SyntheticQA]) -> AnswerSource:
     """Generated premises and hypotheses: see `planted.premises.plant`."""
     return AnswerSource("premise", partial(of_texts, generate))
 
@@ -53,7 +53,11 @@ def picture_questions(
 ) -> AnswerSource:
     """The user's own questions about pictures, in a table: see data/README.md."""
     return _own(
-        "picture", table, Reading(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels), split_seed, folder
+        "picture",
+        table,
+        ReaderOptions(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels),
+        split_seed,
+        folder,
     )
 
 
@@ -63,7 +67,7 @@ def passage_questions(
     *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
 ) -> AnswerSource:
     """The user's own questions about passages, in a table: see data/README.md."""
-    return _own("passage", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
+    return _own("passage", table, ReaderOptions(on_bad_row=on_bad_row, encoding=encoding), split_seed)
 
 
 @dataset(AnswerData, kind="premise")
@@ -72,7 +76,7 @@ def hypotheses(
     *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
 ) -> AnswerSource:
     """The user's own premises and hypotheses, in a table: see data/README.md."""
-    return _own("premise", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
+    return _own("premise", table, ReaderOptions(on_bad_row=on_bad_row, encoding=encoding), split_seed)
 
 
 @dataset(AnswerData, kind="premise")
@@ -86,7 +90,7 @@ def sick(*, root: str, cache: str | None = None) -> AnswerSource:
     return AnswerSource("premise", partial(read_sick, search_folders(root, cache)))
 
 
-def _own(about: About, table: str, reading: Reading, split_seed: int, folder: str | None = None) -> AnswerSource:
+def _own(about: About, table: str, reading: ReaderOptions, split_seed: int, folder: str | None = None) -> AnswerSource:
     where = None if folder is None else Path(folder)
     read = partial(read_answer_table, Path(table), about, folder=where, split_seed=split_seed)
     return AnswerSource(about, read, reading, is_own=True, place=Path(table))

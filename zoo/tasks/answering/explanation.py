@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zoo.maps.explainer import MapOptions, MappedExample, one_a_label
-from zoo.tasks.answering.attention_targets import at_level, gold_of, looked, pointed, scored_site
-from zoo.tasks.answering.batch import Questions
-from zoo.tasks.answering.maps.example import MEANS, PICTURE, AnsweredQuestion
-from zoo.tasks.answering.maps.perturbation import OccludableQuestion
-from zoo.tasks.dataset_explainer import SplitMaps
+from zoo.maps.explainer import ExplainedExample, MapOptions, one_a_label
+from zoo.tasks.answering.attention_targets import at_level, gold_of, looked, pointing_hits, scored_site
+from zoo.tasks.answering.batch import QABatch
+from zoo.tasks.answering.maps.example import MEANS, PICTURE, ExplainedAnswer
+from zoo.tasks.answering.maps.perturbation import PerturbableQuestion
+from zoo.tasks.dataset_explainer import DatasetExplainer
 from zoo.tasks.prediction_order import spread
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zoo.tasks.answering.task import Answerer
 
 
-class AnswerMaps(SplitMaps):
+class AnswerExplainer(DatasetExplainer):
     """`answers` has a row for each question of the test split, or of the user's own table; `links` one for each word of
     those that are drawn, and each direction."""
 
@@ -47,7 +47,7 @@ class AnswerMaps(SplitMaps):
         known = {kind: number for number, kind in enumerate(dict.fromkeys(asked.kinds))}
         return [int(numbers[at]) for at in one_a_label([known[asked.kinds[number]] for number in numbers])[:count]]
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         for which in self.chosen:
             batch = self.batch(which)
             with torch.inference_mode(), self.recording() as found:
@@ -55,10 +55,10 @@ class AnswerMaps(SplitMaps):
             columns = self.module.columns(given, batch)
             said = {name: columns[name][0] for name in ("prediction", "probability")}
             about: dict[str, Any] = {"about": self.module.subject, "grid": self.module.grid, "levels": self.levels}
-            yield AnsweredQuestion(batch, level=self.module.level, found=found, seen=seen, **about, **said)
+            yield ExplainedAnswer(batch, level=self.module.level, found=found, seen=seen, **about, **said)
 
-    def occludable(self, position: int) -> list[OccludableQuestion]:
-        return [OccludableQuestion(self.module, self.batch(position))]
+    def occludable(self, position: int) -> list[PerturbableQuestion]:
+        return [PerturbableQuestion(self.module, self.batch(position))]
 
     def truth(self) -> dict[str, float | None]:
         return {"pointing": sum(self._points) / len(self._points)} if self._points else {}
@@ -67,7 +67,7 @@ class AnswerMaps(SplitMaps):
     def truth_of(self) -> str:
         return f"{self.split} questions, {scored_site(self.module.subject, self.module.level)}"
 
-    def columns(self, batch: Questions) -> dict[str, list[Any]]:
+    def columns(self, batch: QABatch) -> dict[str, list[Any]]:
         """Returns id, split, label, prediction, probability, loss, kind and question; of pictures the heaviest cell."""
         given, seen = looked(self.net, batch, self.module.subject, self.module.level)
         assert batch.written is not None
@@ -75,7 +75,7 @@ class AnswerMaps(SplitMaps):
         columns |= {"kind": list(batch.kinds), "question": [each.question for each in batch.written]}
         gold = gold_of(batch, self.module.subject, self.module.grid)
         if seen is not None and gold is not None:
-            self._points += pointed(seen, gold).tolist()
+            self._points += pointing_hits(seen, gold).tolist()
         if seen is not None and self.module.grid is not None:
             weight, cell = seen.dense().float().mean(1)[:, 0].max(1)
             across = self.module.grid[1]

@@ -17,8 +17,8 @@ from torchmetrics import Metric
 from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.optim import OptimizerConfig
-from zoo.tasks.answering.attention_targets import MapLevel, explained, gold_of, level_of, looked, pointed
-from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.attention_targets import MapLevel, explained, gold_of, level_of, looked, pointing_hits
+from zoo.tasks.answering.batch import QABatch
 from zoo.tasks.answering.data.answer_set import COLUMNS
 from zoo.tasks.answering.models.coattention import Level
 from zoo.tasks.answering.spans import best_spans, span_losses
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zoo.tasks.answering.data.answer_set import About
     from zoo.tasks.answering.data.examples import Content
     from zoo.tasks.answering.datamodule import AnswerData
-    from zoo.tasks.answering.explanation import AnswerMaps
+    from zoo.tasks.answering.explanation import AnswerExplainer
 
 
 class Answerer(Task):
@@ -74,18 +74,18 @@ class Answerer(Task):
         self._kinds: dict[str, Counter[str]] = {}
 
     @abstractmethod
-    def losses(self, given: Any, batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
+    def losses(self, given: Any, batch: QABatch, *, training: bool = False) -> Float[Tensor, " k"]:
         """Returns the loss of each question whose answer is known, from what the net gave."""
 
     @abstractmethod
-    def measured(self, given: Any, batch: Questions) -> dict[str, Float[Tensor, " k"]]:
+    def measured(self, given: Any, batch: QABatch) -> dict[str, Float[Tensor, " k"]]:
         """Returns the measures of the answer to each question."""
 
     @abstractmethod
-    def answered(self, given: Any, batch: Questions) -> dict[str, list[Any]]:
+    def answered(self, given: Any, batch: QABatch) -> dict[str, list[Any]]:
         """Returns the columns `prediction` and `probability`."""
 
-    def forward(self, batch: Questions) -> Any:
+    def forward(self, batch: QABatch) -> Any:
         return self.net(batch)
 
     def begin(self, data: AnswerData) -> None:
@@ -103,16 +103,16 @@ class Answerer(Task):
         names = content.language.vocabulary.tokens
         initialise_vectors(table, self.initial_vectors, names, texts, spread=self.spread)
 
-    def training_step(self, batch: Questions, batch_idx: int) -> Tensor:
+    def training_step(self, batch: QABatch, batch_idx: int) -> Tensor:
         losses = self.losses(self.net(batch), batch, training=True)
         loss = distributed.mean_loss(losses.sum(), len(losses))
         self.log_training({"train/loss": loss}, len(batch))
         return loss
 
-    def validation_step(self, batch: Questions, batch_idx: int) -> None:
+    def validation_step(self, batch: QABatch, batch_idx: int) -> None:
         self._figure("val", self.net(batch), batch)
 
-    def test_step(self, batch: Questions, batch_idx: int) -> None:
+    def test_step(self, batch: QABatch, batch_idx: int) -> None:
         """Updates all metrics. They are logged as `test/...` for every split; `run` renames them after the split."""
         given, seen = looked(self.net, batch, self.subject, self.level)
         measures = self._figure("test", given, batch)
@@ -121,7 +121,7 @@ class Answerer(Task):
         gold = gold_of(batch, self.subject, self.grid)
         if seen is not None and gold is not None:
             points: Any = self.figures["pointing"]
-            points.update(pointed(seen, gold))
+            points.update(pointing_hits(seen, gold))
             self.log("truth/pointing", points, on_step=False, on_epoch=True, batch_size=len(batch))
 
     @property
@@ -151,15 +151,15 @@ class Answerer(Task):
             ]
         }
 
-    def explain(self, batch: Questions) -> AttentionMap:
+    def explain(self, batch: QABatch) -> AttentionMap:
         """Returns where the net looked: the site of `looking.scored_site`."""
         return explained(self.net, batch, self.subject, self.level)
 
-    def predict_step(self, batch: Questions, batch_idx: int = 0) -> dict[str, list[Any]]:
+    def predict_step(self, batch: QABatch, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with an entry per question; `loss` is None if the answer is not known."""
         return self.columns(self.net(batch), batch)
 
-    def columns(self, given: Any, batch: Questions) -> dict[str, list[Any]]:
+    def columns(self, given: Any, batch: QABatch) -> dict[str, list[Any]]:
         """Returns columns with an entry per question, from what the net gave."""
         known = self._known(batch).tolist()
         losses = iter(self.losses(given, batch).tolist())
@@ -186,7 +186,7 @@ class Answerer(Task):
     def predictor(self) -> Callable[[Any], dict[str, list[Any]]]:
         """Returns the function that computes the columns of `zoo predict`."""
 
-        def said(batch: Questions) -> dict[str, list[Any]]:
+        def said(batch: QABatch) -> dict[str, list[Any]]:
             columns = self.columns(self.net(batch), batch)
             named = {self.reference_column if name == "label" else name: found for name, found in columns.items()}
             del named["loss"]
@@ -194,12 +194,12 @@ class Answerer(Task):
 
         return said
 
-    def maps(self, data: AnswerData, options: MapOptions) -> AnswerMaps:
-        from zoo.tasks.answering.explanation import AnswerMaps
+    def maps(self, data: AnswerData, options: MapOptions) -> AnswerExplainer:
+        from zoo.tasks.answering.explanation import AnswerExplainer
 
-        return AnswerMaps(self, data, options)
+        return AnswerExplainer(self, data, options)
 
-    def invariants(self, batch: Questions) -> Sequence[Invariance]:
+    def invariants(self, batch: QABatch) -> Sequence[Invariance]:
         """States that an answer depends on its own question, picture and passage alone."""
         if len(batch) < 2:
             return ()
@@ -216,7 +216,7 @@ class Answerer(Task):
     def stages(self) -> list[str]:
         return [f"net.{name}" for name, part in self.net.named_children() if any(True for _ in part.parameters())]
 
-    def _figure(self, split: str, given: Any, batch: Questions) -> dict[str, Tensor]:
+    def _figure(self, split: str, given: Any, batch: QABatch) -> dict[str, Tensor]:
         """Updates and logs loss and measures."""
         measures = self.measured(given, batch)
         logged: dict[str, Metric] = {}
@@ -227,7 +227,7 @@ class Answerer(Task):
         self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(batch))
         return measures
 
-    def _asked(self, batch: Questions) -> dict[str, list[Any]]:
+    def _asked(self, batch: QABatch) -> dict[str, list[Any]]:
         """Returns the columns in which people read the questions again; none in training."""
         if batch.written is None:
             return {}
@@ -235,7 +235,7 @@ class Answerer(Task):
         premise = {name: [each.passage for each in batch.written] for name in self.input_columns[:-1]}
         return premise | texts
 
-    def _known(self, batch: Questions) -> Tensor:
+    def _known(self, batch: QABatch) -> Tensor:
         """Returns the mask of the questions whose loss is known."""
         return batch.answers >= 0
 
@@ -271,12 +271,12 @@ class Chooser(Answerer):
         super().__init__(net=net, about=about, optimization=optimization, **how)
         self.smoothing = smoothing
 
-    def losses(self, given: Tensor, batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
+    def losses(self, given: Tensor, batch: QABatch, *, training: bool = False) -> Float[Tensor, " k"]:
         known = self._known(batch)
         smoothing = self.smoothing if training else 0.0
         return F.cross_entropy(given[known], batch.answers[known], reduction="none", label_smoothing=smoothing)
 
-    def measured(self, given: Tensor, batch: Questions) -> dict[str, Float[Tensor, " b"]]:
+    def measured(self, given: Tensor, batch: QABatch) -> dict[str, Float[Tensor, " b"]]:
         return {"accuracy": (given.argmax(-1) == batch.answers).float()}
 
     def baselines(self, data: AnswerData) -> Sequence[Baseline]:
@@ -285,7 +285,7 @@ class Chooser(Answerer):
         unlearned = given & (data.content.answers < 0)  # an answer that no model can give is a wrong one
         return [predict_majority(np.where(unlearned, classes, data.content.answers), asked.splits, classes + 1)]
 
-    def answered(self, given: Tensor, batch: Questions) -> dict[str, list[Any]]:
+    def answered(self, given: Tensor, batch: QABatch) -> dict[str, list[Any]]:
         probability, best = given.float().softmax(-1).max(-1)
         return {
             "prediction": [batch.answer_names[number] for number in best.tolist()],
@@ -294,7 +294,7 @@ class Chooser(Answerer):
 
 
 @validate_ranges
-class PictureAnswerer(Chooser):
+class VQAClassifier(Chooser):
     """Answers questions about pictures; the loss is cross-entropy.
 
     Args:
@@ -325,7 +325,7 @@ class PictureAnswerer(Chooser):
 
 
 @validate_ranges
-class HypothesisJudge(Chooser):
+class NLIClassifier(Chooser):
     """Says whether a hypothesis follows from a premise; the loss is cross-entropy.
 
     Args:
@@ -355,7 +355,7 @@ class HypothesisJudge(Chooser):
 
 
 @validate_ranges
-class SpanReader(Answerer):
+class ExtractiveQA(Answerer):
     """Cross-entropy of the first and the last token of answers; exact match and F1 of the most probable spans.
 
     Args:
@@ -380,13 +380,13 @@ class SpanReader(Answerer):
         super().__init__(net=net(words=words), about="passage", optimization=optimization, measures=measures)
         self.longest = longest
 
-    def losses(self, given: tuple[Tensor, Tensor], batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
+    def losses(self, given: tuple[Tensor, Tensor], batch: QABatch, *, training: bool = False) -> Float[Tensor, " k"]:
         known = self._known(batch)
         if batch.spans is None:
             return given[0].new_zeros(0)
         return span_losses(given[0][known], given[1][known], batch.spans[known])
 
-    def measured(self, given: tuple[Tensor, Tensor], batch: Questions) -> dict[str, Float[Tensor, " b"]]:
+    def measured(self, given: tuple[Tensor, Tensor], batch: QABatch) -> dict[str, Float[Tensor, " b"]]:
         assert batch.written is not None
         pairs = [(said, each.answer) for said, each in zip(self._texts(given, batch)[0], batch.written, strict=True)]
         exact = [float(normalize_answer(said) == normalize_answer(known)) for said, known in pairs]
@@ -409,17 +409,17 @@ class SpanReader(Answerer):
 
         return [Baseline("the most frequent answer", measure, is_cheap=True)]
 
-    def answered(self, given: tuple[Tensor, Tensor], batch: Questions) -> dict[str, list[Any]]:
+    def answered(self, given: tuple[Tensor, Tensor], batch: QABatch) -> dict[str, list[Any]]:
         texts, probabilities = self._texts(given, batch)
         return {"prediction": texts, "probability": probabilities}
 
-    def _texts(self, given: tuple[Tensor, Tensor], batch: Questions) -> tuple[list[str], list[float]]:
+    def _texts(self, given: tuple[Tensor, Tensor], batch: QABatch) -> tuple[list[str], list[float]]:
         assert batch.written is not None
         spans, probabilities = best_spans(*given, longest=self.longest)
         texts = [each.between(*span) for each, span in zip(batch.written, spans.tolist(), strict=True)]
         return texts, probabilities.tolist()
 
-    def _known(self, batch: Questions) -> Tensor:
+    def _known(self, batch: QABatch) -> Tensor:
         if batch.spans is None:
             return torch.zeros(len(batch), dtype=torch.bool)
         return (batch.spans >= 0).all(1)

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from zoo.nn.images.image_input import Original, Seen, cells_of
-from zoo.tasks.seq2seq.batch import GeneratingBatch, all_known
+from zoo.nn.images.image_input import ImageInput, OriginalImage, cells_of
+from zoo.tasks.seq2seq.batch import Seq2SeqBatch, all_known
 from zoo.tasks.seq2seq.targets import Targets
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.vision.batch import normalised
 from zoo.text import Frequencies
 
@@ -29,11 +29,11 @@ class Written:
 
     references: Sequence[str]
     size: tuple[int, int]
-    original: Original | None = None
+    original: OriginalImage | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Captioned:
+class CaptionExample:
     """A picture and a caption.
 
     A net reads pixels, or the features that a frozen encoder made of them.
@@ -59,7 +59,7 @@ class Captioned:
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures(GeneratingBatch[Seen, Written]):
+class CaptionBatch(Seq2SeqBatch[ImageInput, Written]):
     """A batch of pictures and their captions.
 
     Args:
@@ -70,20 +70,20 @@ class Pictures(GeneratingBatch[Seen, Written]):
     """
 
     gold: Float[Tensor, "b n 4"] | None = None
-    language: Language | None = None
+    language: TextCodec | None = None
     frequencies: Frequencies | None = None
 
     @classmethod
     def of(
         cls,
-        examples: Sequence[Captioned],
-        language: Language | None = None,
+        examples: Sequence[CaptionExample],
+        language: TextCodec | None = None,
         *,
         mean: Sequence[float] = (0.0, 0.0, 0.0),
         std: Sequence[float] = (1.0, 1.0, 1.0),
         grid: tuple[int, int] | None = None,
         frequencies: Frequencies | None = None,
-    ) -> Pictures:
+    ) -> CaptionBatch:
         """Collates pictures, in their order.
 
         Args:
@@ -99,7 +99,7 @@ class Pictures(GeneratingBatch[Seen, Written]):
         regions = all_known([each.regions for each in examples])
         tokens = None if targets is None else Targets.of(targets)
         return cls(
-            source=Seen(
+            source=ImageInput(
                 None if pixels is None else normalised(torch.stack(pixels), mean, std),
                 None if features is None else torch.stack(features).float(),
                 grid,
@@ -113,7 +113,7 @@ class Pictures(GeneratingBatch[Seen, Written]):
             written=None if written is None else tuple(written),
         )
 
-    def gold_of(self, chosen: Int[Tensor, " s"], source: Seen, targets: Targets) -> Float[Tensor, "s n 4"]:
+    def gold_of(self, chosen: Int[Tensor, " s"], source: ImageInput, targets: Targets) -> Float[Tensor, "s n 4"]:
         assert self.gold is not None
         return self.gold[chosen, : targets.tokens.shape[1]]
 

@@ -14,27 +14,27 @@ from jaxtyping import Int
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import warn
-from zoo.nn.images.classifier import PictureNet
+from zoo.nn.images.classifier import ImageClassifierNet
 from zoo.tasks.base import TaskData
 from zoo.tasks.baselines import Texts
-from zoo.tasks.batching import Batching, Examples
-from zoo.tasks.captioning.batch import Pictures
+from zoo.tasks.batching import BatchOptions, Examples
+from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.caption_table import DEFAULT_COLUMNS, Columns
 from zoo.tasks.captioning.data.examples import Content, Entries, augmented
-from zoo.tasks.captioning.data.features import Features, Seen, kept_features
-from zoo.tasks.captioning.data.normalize import reworded
+from zoo.tasks.captioning.data.features import Features, Seen, cache_features
+from zoo.tasks.captioning.data.normalize import normalize_captions
 from zoo.tasks.captioning.data.readers import read_pictures
 from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, share_unknown
-from zoo.tasks.seq2seq.dataset_encoder import Encoder, learned_language
-from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, Language
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, learned_language
+from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
+from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.tasks.vision.data.image_options import (
     MOST_INPUT,
     MOST_INPUT_PIXELS,
     PREPROCESSING,
-    PictureOptions,
+    ImageOptions,
     check_input_pixels,
     preprocessing_state,
 )
@@ -59,7 +59,7 @@ class CaptionSource:
     """
 
     read: Callable[..., CaptionSet]
-    reading: Reading | None = None
+    reading: ReaderOptions | None = None
     columns: Columns = DEFAULT_COLUMNS
 
 
@@ -105,7 +105,7 @@ class CaptionData(TaskData):
     def __init__(
         self,
         source: CaptionSource,
-        batching: Batching,
+        batching: BatchOptions,
         *,
         tokeniser: Kind = "words",
         lower: bool = True,
@@ -133,7 +133,7 @@ class CaptionData(TaskData):
         self.max_vocabulary = max_vocabulary
         self.vocabulary = vocabulary
         self.max_length = max_length
-        self.options = PictureOptions(mean, std, height, width, resize, share)
+        self.options = ImageOptions(mean, std, height, width, resize, share)
         self.lower = lower
         self.punctuation = punctuation
         self.augmentation = augmentation
@@ -143,13 +143,13 @@ class CaptionData(TaskData):
         self.cache = cache
         self.features: Features | None = None
         """The features of all pictures, if they are computed already."""
-        self._origin: Language | None = None
+        self._origin: TextCodec | None = None
         """Language of the checkpoint that training starts from, whose tokeniser is kept."""
         if source.reading is not None:
             self.on_bad_row = source.reading.on_bad_row
 
     def read(self) -> Content:
-        pictures = reworded(self._pictures(), lower=self.lower, punctuation=self.punctuation)
+        pictures = normalize_captions(self._pictures(), lower=self.lower, punctuation=self.punctuation)
         self.preprocessing = self.options.preprocessing(3, pictures.size)
         captions = pictures.captions
         if captions is None:
@@ -160,7 +160,7 @@ class CaptionData(TaskData):
         if self.trained is None:
             learned = (text for text, does in zip(texts, learns, strict=True) if does)
             self.tokeniser = self.tokeniser.fit(learned) if self._origin is None else self._origin.tokeniser
-        encoder = Encoder(self.tokeniser, {})
+        encoder = DatasetEncoder(self.tokeniser, {})
         for text in texts:
             encoder.add(text)
         if self.trained is None:
@@ -183,7 +183,7 @@ class CaptionData(TaskData):
         return Content(pictures, language, tokens, ends)
 
     @property
-    def language(self) -> Language:
+    def language(self) -> TextCodec:
         """The language of the captions."""
         content: Content = self.content
         return content.language
@@ -213,16 +213,16 @@ class CaptionData(TaskData):
         """Reads the data with a checkpoint's language and preprocessing instead of its own."""
         super().restore(state)
         self.tokeniser = self._trained_language().tokeniser
-        self.options = PictureOptions.from_state(state)
+        self.options = ImageOptions.from_state(state)
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "target_tokeniser" in state:  # otherwise a model of other data, whose weights alone are continued
-            self._origin = Language.from_state(state["target_tokeniser"], state["target_tokens"])
+            self._origin = TextCodec.from_state(state["target_tokeniser"], state["target_tokens"])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> CaptionSource:
         """The user's own pictures: files and folders."""
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
-        reading = with_given(self.source.reading or Reading(), **given)
+        reading = with_given(self.source.reading or ReaderOptions(), **given)
         columns = self.source.columns
         return CaptionSource(partial(read_pictures, paths, columns=columns, folder=self.folder), reading, columns)
 
@@ -266,7 +266,7 @@ class CaptionData(TaskData):
             respell = content.language.respell
             frequencies = Frequencies.from_corpus([respell(text) for text in captions[number]] for number in numbers)
         collate = partial(
-            Pictures.of,
+            CaptionBatch.of,
             language=content.language,
             mean=seen.mean,
             std=seen.std,
@@ -286,7 +286,7 @@ class CaptionData(TaskData):
             augment=partial(augmented, augmentation=augmentation, to=seen),
         )
 
-    def see_through(self, backbone: PictureNet) -> None:
+    def see_through(self, backbone: ImageClassifierNet) -> None:
         """Makes examples of features that a frozen backbone computes, once, instead of pixels."""
         if not self.keeps_features:
             return
@@ -299,7 +299,9 @@ class CaptionData(TaskData):
         pictures: CaptionSet = self.content.pictures
         reading = self.source.reading
         about = {**vars(self.preprocessing), "at_least": None if reading is None else self.options.at_least()}
-        self.features = kept_features(backbone, pictures.pixels, self._pixels_of, cache=self.cache, preprocessing=about)
+        self.features = cache_features(
+            backbone, pictures.pixels, self._pixels_of, cache=self.cache, preprocessing=about
+        )
 
     def _pixels_of(self, numbers: range) -> Seen:
         """Yields the pixels of pictures in batches, read by the worker processes."""
@@ -307,7 +309,7 @@ class CaptionData(TaskData):
         rows = np.stack([np.array(numbers), content.ends[numbers.start : numbers.stop]], 1)
         loader = Loader(
             Entries(content, rows, seen, None, written=True),
-            collate=partial(Pictures.of, mean=seen.mean, std=seen.std),
+            collate=partial(CaptionBatch.of, mean=seen.mean, std=seen.std),
             batch_size=_AT_ONCE,
             num_workers=self.batching.num_workers,
             shared=False,
@@ -339,6 +341,6 @@ class CaptionData(TaskData):
             return self.source.read()
         return self.source.read(reading=replace(reading, at_least=self.options.at_least(), fit=self.options.fit(3)))
 
-    def _trained_language(self) -> Language:
+    def _trained_language(self) -> TextCodec:
         assert self.trained is not None
-        return Language.from_state(self.trained["target_tokeniser"], self.trained["target_tokens"])
+        return TextCodec.from_state(self.trained["target_tokeniser"], self.trained["target_tokens"])

@@ -16,7 +16,7 @@ from zoo.tasks.captioning.datamodule import CaptionData, CaptionSource
 from zoo.tasks.captioning.synthetic import plant
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.vision.data.image_io import MOST_PIXELS
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 
@@ -29,7 +29,7 @@ def planted_scenes(generate: Callable[[], CaptionSet]) -> CaptionSource:
 @dataset(CaptionData)
 def flickr8k(*, root: str) -> CaptionSource:
     """Flickr8k (Hodosh et al. 2013): 8,000 pictures with five captions each."""
-    return CaptionSource(partial(read_flickr8k, Path(root)), Reading())
+    return CaptionSource(partial(read_flickr8k, Path(root)), ReaderOptions())
 
 
 @dataset(CaptionData)
@@ -38,7 +38,7 @@ def coco(
     *, root: str, split: Literal["karpathy", "official"] = "karpathy", validation: PositiveInt = 5000
 ) -> CaptionSource:
     """COCO of 2014 (Chen et al. 2015): 123,287 pictures with five captions each."""
-    return CaptionSource(partial(read_coco, Path(root), split=split, validation=validation), Reading())
+    return CaptionSource(partial(read_coco, Path(root), split=split, validation=validation), ReaderOptions())
 
 
 @dataset(CaptionData)
@@ -64,5 +64,5 @@ def captions(
         folder=None if folder is None else Path(folder),
         split_seed=split_seed,
     )
-    reading = Reading(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels)
+    reading = ReaderOptions(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels)
     return CaptionSource(read, reading, columns)

@@ -8,14 +8,14 @@ from torchmetrics import Metric
 
 from zoo import distributed
 from zoo.maps.metrics import pointing
-from zoo.tasks.captioning.batch import Pictures
-from zoo.tasks.seq2seq.batch import spelled_target
-from zoo.tasks.seq2seq.metrics import Scored, TextFigures
+from zoo.tasks.captioning.batch import CaptionBatch
+from zoo.tasks.seq2seq.batch import segment_target
+from zoo.tasks.seq2seq.metrics import Scored, TextMetrics
 from zoo.tasks.seq2seq.score_metrics import Sums, ratio, repeated
 from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Score
 
 
-class Figures(TextFigures):
+class CaptionMetrics(TextMetrics):
     """The figures of an evaluation of captions.
 
     Args:
@@ -46,11 +46,11 @@ class Figures(TextFigures):
             self.update("test/cider", CIDEr(batch.frequencies).statistics([text], [references]))
         self.update("test/exact_match", [text in references, 1])
         self.update("test/length_ratio", scored.sums["bleu"][:2])
-        written, given = language.spelled(scored.hypothesis.tokens), spelled_target(batch, number)
+        written, given = language.spelled(scored.hypothesis.tokens), segment_target(batch, number)
         self.update("test/repetition", repeated(written.words, given.words))
         self._pointed(scored, batch)
 
-    def _pointed(self, scored: Scored, batch: Pictures) -> None:
+    def _pointed(self, scored: Scored, batch: CaptionBatch) -> None:
         """Of the words that speak of a place: whether the heaviest cell is in it, while the given caption is read."""
         gold = batch.gold_cells(self.grid)
         if gold is not None and scored.of_reference is not None:

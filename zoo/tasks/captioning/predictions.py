@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import ConfigError
 from zoo.maps import plots
 from zoo.maps.explainer import picture_name
-from zoo.tasks.captioning.batch import Pictures
+from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.captioning.maps.example import Words
 from zoo.tasks.captioning.plots import contact_sheet
-from zoo.tasks.seq2seq.decoding_config import Writing
-from zoo.tasks.seq2seq.predictions import Answers
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig
+from zoo.tasks.seq2seq.predictions import PredictionTable
 
 if TYPE_CHECKING:
     from zoo.tasks.captioning.task import Captioner
@@ -27,7 +27,7 @@ class Captions:
         sheets: A folder for contact sheets, which is new or empty; None: none are drawn.
     """
 
-    def __init__(self, module: Captioner, writing: Writing, sheets: Path | None = None) -> None:
+    def __init__(self, module: Captioner, writing: DecodingConfig, sheets: Path | None = None) -> None:
         self.module, self.writing, self.sheets = module, writing, sheets
         self._drawn = 0
         if sheets is None:
@@ -37,14 +37,14 @@ class Captions:
         if sheets.exists() and (not sheets.is_dir() or any(sheets.iterdir())):
             raise ConfigError(f"--explain {sheets}: pictures are written to a new or an empty folder; name another")
 
-    def __call__(self, batch: Pictures) -> dict[str, list[Any]]:
-        rows = Answers(batch, self.module.write(batch, self.writing), self.writing)
+    def __call__(self, batch: CaptionBatch) -> dict[str, list[Any]]:
+        rows = PredictionTable(batch, self.module.write(batch, self.writing), self.writing)
         columns = rows.columns(self.module.text_noun)
         if self.sheets is not None:
             columns["sheet"] = self._draw(batch, rows, columns[self.module.text_noun])
         return columns
 
-    def _draw(self, batch: Pictures, rows: Answers, captions: list[str]) -> list[str]:
+    def _draw(self, batch: CaptionBatch, rows: PredictionTable, captions: list[str]) -> list[str]:
         """Draws the sheet of each row, and returns their names."""
         assert self.sheets is not None
         assert batch.written is not None

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
-from zoo.nn.seq2seq.model import GeneratingNet
-from zoo.tasks.captioning.batch import Pictures
-from zoo.tasks.seq2seq.decoding_config import Writing
+from zoo.nn.seq2seq.model import Seq2SeqModel
+from zoo.tasks.captioning.batch import CaptionBatch
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.targets import Targets, padded
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.text import CIDEr
@@ -29,18 +29,20 @@ class SelfCritical(nn.Module):
         writing: How the model writes; its limits and constraints are those of the draws.
     """
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: DecodingConfig) -> None:
         super().__init__()
         self.greedy = writing.greedy()
         self.constraints = writing.search.constraints
         self.longest = writing.longest
 
-    def forward(self, net: GeneratingNet, batch: Pictures, seed: int) -> tuple[Float[Tensor, ""], Float[Tensor, " b"]]:
+    def forward(
+        self, net: Seq2SeqModel, batch: CaptionBatch, seed: int
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, " b"]]:
         """Returns the sum of the losses, and the rewards of the drawn texts."""
         was_training = net.training
         net.eval()
         try:
-            drawing = Writing(Sampling(constraints=self.constraints), self.longest, seed)
+            drawing = DecodingConfig(Sampling(constraints=self.constraints), self.longest, seed)
             with torch.no_grad():
                 drawn = _first(drawing(net, batch.source, _apart(batch.ids)))
                 greedy = _first(self.greedy(net, batch.source, batch.ids))
@@ -50,7 +52,7 @@ class SelfCritical(nn.Module):
         finally:
             net.train(was_training)
 
-    def rewards(self, batch: Pictures, written: Sequence[Hypothesis]) -> Float[Tensor, " b"]:
+    def rewards(self, batch: CaptionBatch, written: Sequence[Hypothesis]) -> Float[Tensor, " b"]:
         """Returns the CIDEr-D of a text of each picture."""
         assert batch.frequencies is not None
         assert batch.language is not None
@@ -59,7 +61,7 @@ class SelfCritical(nn.Module):
         return torch.tensor(found, device=batch.source.lengths.device)
 
 
-def log_probability(net: GeneratingNet, source: Any, written: Sequence[Hypothesis]) -> Float[Tensor, " b"]:
+def log_probability(net: Seq2SeqModel, source: Any, written: Sequence[Hypothesis]) -> Float[Tensor, " b"]:
     """Returns the logarithm of the probability that each text is drawn with; padding and the begin never are."""
     tokens, lengths = (each.to(source.lengths.device) for each in padded([each.target(END) for each in written]))
     targets = Targets(tokens, lengths)

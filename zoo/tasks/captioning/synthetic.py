@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.images.synthetic_scenes import Box, Noise, Side, Thing, plant_scenes, relation
+from zoo.tasks.images.synthetic_scenes import Box, Noise, SceneObject, Side, plant_scenes, relation
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 Word = tuple[str, Box | None]
@@ -60,7 +60,7 @@ def plant(
     )
 
 
-def sentence(things: Sequence[Thing]) -> list[Word]:
+def sentence(things: Sequence[SceneObject]) -> list[Word]:
     """Says what is in a picture.
 
     Args:
@@ -72,7 +72,7 @@ def sentence(things: Sequence[Thing]) -> list[Word]:
     return words
 
 
-def _named(thing: Thing) -> list[Word]:
+def _named(thing: SceneObject) -> list[Word]:
     size = ["small"] if thing.size == "small" else []
     return [("a", None), *((word, thing.box) for word in (*size, thing.colour, thing.shape))]
 

@@ -16,18 +16,18 @@ from zoo.attention import sites
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
 from zoo.nn.images.backbone_encoder import BackboneEncoder
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Published
-from zoo.tasks.captioning.metrics import Figures
+from zoo.tasks.captioning.metrics import CaptionMetrics
 from zoo.tasks.captioning.predictions import Captions
 from zoo.tasks.captioning.self_critical import SelfCritical
 from zoo.tasks.command_options import CommandOption
-from zoo.tasks.seq2seq.decoding_config import Longest
+from zoo.tasks.seq2seq.decoding_config import MaxLength
 from zoo.tasks.seq2seq.decoding_options import WRITING_OPTIONS
-from zoo.tasks.seq2seq.reinforce import Reward
+from zoo.tasks.seq2seq.reinforce import ReinforceLoss
 from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling
-from zoo.tasks.seq2seq.task import DEFAULT_SEARCH, WritingTask
+from zoo.tasks.seq2seq.task import DEFAULT_SEARCH, Seq2SeqTask
 from zoo.tasks.vision.models.efficientnet_lite import published_lite0
 from zoo.tasks.vision.models.pretrained import published
 from zoo.text import BLEU
@@ -36,23 +36,23 @@ from zoo.types import PositiveInt, Probability, validate_ranges
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
     from zoo.tasks.captioning.datamodule import CaptionData
-    from zoo.tasks.captioning.explanation import CaptionMaps
+    from zoo.tasks.captioning.explanation import CaptionExplainer
 
-DEFAULT_LONGEST = Longest(factor=0.0, constant=30)
+DEFAULT_LONGEST = MaxLength(factor=0.0, constant=30)
 """The length of a caption does not depend on the size of its picture."""
 
 
 @validate_ranges
-class Captioner(WritingTask):
+class Captioner(Seq2SeqTask):
     """Cross-entropy of the tokens of given captions; BLEU of those that the model writes on its own.
 
     Scores are computed of words between spaces, against all captions of a picture.
 
     Args:
-        net: `(tokens, height, width) -> GeneratingNet` whose `encoder` is a `PictureEncoder`.
+        net: `(tokens, height, width) -> Seq2SeqModel` whose `encoder` is a `ImageEncoder`.
         optimization: Optimizer, schedule, frozen layers and rates.
         tokens, height, width: From the data: size of the vocabulary, and of the pictures.
-        smoothing, search, longest, scheduled, reward: See `WritingTask`.
+        smoothing, search, longest, scheduled, reward: See `Seq2SeqTask`.
         self_critical: Whether training raises the CIDEr-D of captions that the model draws, instead of the probability
             of given ones: a second stage, for `init=CKPT` (`SelfCritical`).
     """
@@ -70,16 +70,16 @@ class Captioner(WritingTask):
     def __init__(
         self,
         *,
-        net: Callable[..., GeneratingNet],
+        net: Callable[..., Seq2SeqModel],
         optimization: OptimizerConfig,
         tokens: PositiveInt,
         height: PositiveInt,
         width: PositiveInt,
         smoothing: Probability = 0.0,
         search: BeamSearch = DEFAULT_SEARCH,
-        longest: Longest = DEFAULT_LONGEST,
+        longest: MaxLength = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
-        reward: Callable[[], Reward] = Reward,
+        reward: Callable[[], ReinforceLoss] = ReinforceLoss,
         self_critical: bool = False,
     ) -> None:
         made: Any = net(tokens=tokens, height=height, width=width)
@@ -87,7 +87,7 @@ class Captioner(WritingTask):
             net=made,
             optimization=optimization,
             validated={"bleu": BLEU(tokenize="none")},
-            figures=Figures(made.encoder.grid),
+            figures=CaptionMetrics(made.encoder.grid),
             smoothing=smoothing,
             search=search,
             longest=longest,
@@ -124,10 +124,10 @@ class Captioner(WritingTask):
             data.see_through(encoder.backbone)
         return super().configure_optimizers()
 
-    def maps(self, data: CaptionData, options: MapOptions) -> CaptionMaps:
-        from zoo.tasks.captioning.explanation import CaptionMaps
+    def maps(self, data: CaptionData, options: MapOptions) -> CaptionExplainer:
+        from zoo.tasks.captioning.explanation import CaptionExplainer
 
-        return CaptionMaps(self, data, options)
+        return CaptionExplainer(self, data, options)
 
     predict_options = (
         *WRITING_OPTIONS,

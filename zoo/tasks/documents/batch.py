@@ -52,7 +52,7 @@ class Document:
 
 
 @dataclass(frozen=True, eq=False)
-class Documents:
+class DocumentBatch:
     """A batch of texts without padding.
 
     Args:
@@ -82,7 +82,7 @@ class Documents:
     planted: Bool[Tensor, " w"] | None = None
 
     @classmethod
-    def of(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> Documents:
+    def of(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> DocumentBatch:
         """Collates documents in the given order."""
         sentences = [sentence for document in documents for sentence in document.sentences]
         counts = _numbers([len(document.sentences) for document in documents])
@@ -127,13 +127,13 @@ class Documents:
         """Number of words of each document."""
         return outside_inference_mode(lambda: torch.bincount(self.word_documents, minlength=len(self)))
 
-    def select(self, numbers: Sequence[int]) -> Documents:
+    def select(self, numbers: Sequence[int]) -> DocumentBatch:
         """Returns a batch of the documents with the given indices, in the given order."""
         chosen = torch.tensor(numbers, dtype=torch.int64, device=self.words.device)
         words = ranges((self.text_lengths.cumsum(0) - self.text_lengths)[chosen], self.text_lengths[chosen])
         counts = self.document_lengths[chosen]
         sentences = ranges((self.document_lengths.cumsum(0) - self.document_lengths)[chosen], counts)
-        return Documents(
+        return DocumentBatch(
             words=self.words[words],
             sentences=owners(self.sentence_lengths[sentences], len(words)),
             documents=owners(counts, len(sentences)),
@@ -147,12 +147,12 @@ class Documents:
             planted=None if self.planted is None else self.planted[words],
         )
 
-    def without_planted(self) -> Documents:
+    def without_planted(self) -> DocumentBatch:
         """Returns a batch in which the unknown word, index 0, replaces the words that were inserted into the texts."""
         assert self.planted is not None
         return replace(self, words=self.words.masked_fill(self.planted, 0))
 
-    def to(self, device: torch.device | str) -> Documents:
+    def to(self, device: torch.device | str) -> DocumentBatch:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {name: each.to(device) for name, each in values.items() if isinstance(each, Tensor)}
         return replace(self, **moved)

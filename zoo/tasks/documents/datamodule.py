@@ -20,15 +20,15 @@ from zoo.data.tables import parse_number
 from zoo.errors import CheckpointError, ConfigError
 from zoo.plurals import count_noun
 from zoo.tasks.base import TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
 from zoo.tasks.data_summary import Longest, Summary, count_labels, count_splits
 from zoo.tasks.data_summary import Vocabulary as Known
-from zoo.tasks.documents.batch import Document, Documents
-from zoo.tasks.documents.data.augmentation import Augmentation, Augmented
+from zoo.tasks.documents.batch import Document, DocumentBatch
+from zoo.tasks.documents.data.augmentation import Augmentation, AugmentedView
 from zoo.tasks.documents.data.corpus import Corpus
-from zoo.tasks.documents.data.encoding import Splitting, counted, numbered
-from zoo.tasks.documents.data.readers import MOST_TOKENS, Reading, read_texts_at, texts_as_written
+from zoo.tasks.documents.data.encoding import DocumentTokenizer, counted, numbered
+from zoo.tasks.documents.data.readers import MOST_TOKENS, ReaderOptions, read_texts_at, texts_as_written
 from zoo.tasks.documents.label_set import LabelSet
 from zoo.tasks.documents.small_data import choose_min_count, choose_word_dropout
 from zoo.tasks.length_limit import LONGEST_TEXT, LengthLimit
@@ -62,7 +62,7 @@ class DocumentSource:
     """
 
     read: Callable[[], Corpus]
-    reading: Reading = field(default_factory=Reading)
+    reading: ReaderOptions = field(default_factory=ReaderOptions)
     is_own: bool = False
     place: Path | None = None
 
@@ -79,7 +79,7 @@ class Content:
     """
 
     corpus: Corpus
-    splitting: Splitting
+    splitting: DocumentTokenizer
     vocabulary: Vocabulary
     lengths: Int[np.ndarray, " n"]
 
@@ -122,7 +122,7 @@ class DocumentData(TaskData):
     def __init__(
         self,
         source: DocumentSource,
-        batching: Batching,
+        batching: BatchOptions,
         *,
         tokeniser: Kind = "words",
         lower: bool = True,
@@ -140,7 +140,7 @@ class DocumentData(TaskData):
     ) -> None:
         super().__init__(source, batching)
         made = new_tokenizer(tokeniser, lower=lower, subwords=subwords)
-        self.splitting = Splitting(made, language, max_sentences, max_words)
+        self.splitting = DocumentTokenizer(made, language, max_sentences, max_words)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
         self.vocabulary = vocabulary
@@ -229,12 +229,12 @@ class DocumentData(TaskData):
         """Makes the data use the vocabulary, tokeniser and limits of a checkpoint instead of its own."""
         _check_state(state)
         super().restore(state)
-        self.splitting = Splitting.from_state(state)
+        self.splitting = DocumentTokenizer.from_state(state)
         self._own_texts = state.get("own_texts", 0)
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "tokeniser" in state:
-            kept = Splitting.from_state({**self.splitting.state(), "tokeniser": state["tokeniser"]})
+            kept = DocumentTokenizer.from_state({**self.splitting.state(), "tokeniser": state["tokeniser"]})
             self.splitting, self._origin = kept, state.get("tokens", ())
             self._own_texts = state.get("own_texts", 0)  # a net keeps the shapes of its checkpoint
 
@@ -313,7 +313,7 @@ class DocumentData(TaskData):
         return (name for each in sentences for name in each.names)
 
     @property
-    def _input_reading(self) -> Reading:
+    def _input_reading(self) -> ReaderOptions:
         """How the user's own texts are read by a trained model."""
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_characters": self.most_characters}
         return with_given(self.source.reading, **given)
@@ -349,10 +349,10 @@ class DocumentData(TaskData):
         if training and how is not None and how.word_dropout is None:
             how = replace(how, word_dropout=self._word_dropout())
         if training and how is not None and how.changes:
-            augmented = Augmented(how, content.vocabulary, self.splitting.tokeniser)
+            augmented = AugmentedView(how, content.vocabulary, self.splitting.tokeniser)
         return Examples(
             entries=_Encoded(content, numbers, 0.0 if self.is_input else self.shortcut, spelled=spelled),
-            collate=partial(Documents.of, label_set=self.label_set),
+            collate=partial(DocumentBatch.of, label_set=self.label_set),
             lengths=content.lengths[numbers].tolist(),
             augment=augmented,
             max_tokens=self.max_tokens,

@@ -15,15 +15,15 @@ from zoo.data.tables import OnBadRow
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.data.published import read_imdb, read_newsgroups, read_yelp
-from zoo.tasks.documents.data.readers import MOST_CHARACTERS, Reading, read_text_folder, read_text_table
+from zoo.tasks.documents.data.readers import MOST_CHARACTERS, ReaderOptions, read_text_folder, read_text_table
 from zoo.tasks.documents.datamodule import DocumentData, DocumentSource
 from zoo.tasks.documents.label_set import Targets
-from zoo.tasks.documents.synthetic import Reviews, plant
+from zoo.tasks.documents.synthetic import SyntheticReviews, plant
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 
 @dataset(DocumentData, generator=plant)
-def planted_reviews(generate: Callable[[], Reviews]) -> DocumentSource:
+def planted_reviews(generate: Callable[[], SyntheticReviews]) -> DocumentSource:
     """Generated reviews in which one phrase in one sentence determines the class: see `planted.plant`."""
     return DocumentSource(lambda: _corpus(generate()))
 
@@ -85,7 +85,7 @@ def text_table(
     cache: str | None = None,
 ) -> DocumentSource:
     """The user's own texts in a table with one row per text; see data/README.md."""
-    reading = Reading(
+    reading = ReaderOptions(
         text=text,
         label=label,
         id=id,
@@ -112,12 +112,12 @@ def text_folder(
     split_seed: Seed = 0,
 ) -> DocumentSource:
     """The user's own texts in one folder per class; see data/README.md."""
-    reading = Reading(targets=targets, on_bad_row=on_bad_row, encoding=encoding, most_characters=most_characters)
+    reading = ReaderOptions(targets=targets, on_bad_row=on_bad_row, encoding=encoding, most_characters=most_characters)
     read = partial(read_text_folder, Path(folder), reading, split_seed=split_seed)
     return DocumentSource(read, reading, is_own=True, place=Path(folder))
 
 
-def _corpus(reviews: Reviews) -> Corpus:
+def _corpus(reviews: SyntheticReviews) -> Corpus:
     """Converts generated reviews to sentences of words."""
     words = [reviews.vocabulary[number] for number in reviews.words.tolist()]
     ends = reviews.sentence_lengths.cumsum()
@@ -138,5 +138,5 @@ def _corpus(reviews: Reviews) -> Corpus:
 
 
 def _published(read: Callable[..., Corpus], root: str, cache: str | None, **options: Any) -> DocumentSource:
-    reading = Reading(cache=None if cache is None else Path(cache))
+    reading = ReaderOptions(cache=None if cache is None else Path(cache))
     return DocumentSource(partial(read, search_folders(root, cache), **options), reading)

@@ -15,10 +15,10 @@ from zoo.attention.recording.recorder import Recording
 from zoo.data.loader import Loader
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
-from zoo.maps.explainer import MapOptions, MappedExample, NamedMap, Table, one_a_label, picture_name
-from zoo.tasks.dataset_explainer import SplitMaps
-from zoo.tasks.documents.batch import Documents
-from zoo.tasks.documents.maps.perturbation import OccludableDocument
+from zoo.maps.explainer import ExplainedExample, LabelledAttention, MapOptions, Table, one_a_label, picture_name
+from zoo.tasks.dataset_explainer import DatasetExplainer
+from zoo.tasks.documents.batch import DocumentBatch
+from zoo.tasks.documents.maps.perturbation import PerturbableDocument
 from zoo.tasks.documents.maps.scored_map import SCORED, points, predicted, scored_map
 from zoo.tasks.documents.plots import Line, page
 from zoo.tasks.documents.predictions import heaviest, weighed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zoo.tasks.documents.task import DocumentClassifier
 
 
-class DocumentMaps(SplitMaps):
+class DocumentExplainer(DatasetExplainer):
     """Writes the table `documents`, a row per document of the split, and `words`, a row per word of drawn documents."""
 
     noun, table = "document", "documents"
@@ -54,16 +54,16 @@ class DocumentMaps(SplitMaps):
         loader: Loader = self.data.loader(self.split, spelled=True)
         return loader
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         for which in self.chosen:
             batch = self.batch(which)
             with torch.inference_mode(), self.recording() as found:
                 logits, weights = looked_at(self.net, batch)
             yield _OneDocument(self.net, batch, found, logits, weights)
 
-    def occludable(self, position: int) -> list[OccludableDocument]:
+    def occludable(self, position: int) -> list[PerturbableDocument]:
         batch = self.batch(position)
-        return [OccludableDocument(self.module, batch, noun) for noun in ("word", "sentence")]
+        return [PerturbableDocument(self.module, batch, noun) for noun in ("word", "sentence")]
 
     def truth(self) -> dict[str, float | None]:
         return {name: sum(found) / len(found) for name, found in self._points.items() if found}
@@ -72,7 +72,7 @@ class DocumentMaps(SplitMaps):
     def truth_of(self) -> str:
         return f"{self.split} documents, {SCORED}"
 
-    def columns(self, batch: Documents) -> dict[str, list[Any]]:
+    def columns(self, batch: DocumentBatch) -> dict[str, list[Any]]:
         """Returns id, split, label, prediction, probability and the heaviest sentences and words of each document."""
         logits, weights = looked_at(self.net, batch)
         columns = self.module.columns(batch, logits)
@@ -85,11 +85,11 @@ class DocumentMaps(SplitMaps):
         return columns
 
 
-class _OneDocument(MappedExample):
+class _OneDocument(ExplainedExample):
     """A document with its prediction and the maps that were recorded for it."""
 
     def __init__(
-        self, net: Any, batch: Documents, found: Recording, logits: Tensor, weights: Float[Tensor, " w"] | None
+        self, net: Any, batch: DocumentBatch, found: Recording, logits: Tensor, weights: Float[Tensor, " w"] | None
     ) -> None:
         self.net, self.batch, self.found, self.weights = net, batch, found, weights
         self._predicted = predicted(logits, batch)
@@ -135,7 +135,7 @@ class _OneDocument(MappedExample):
             found[sentence].append(word)
         return found
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         words = [word.strip() or word for word in self.batch.spelled or ()]
         for found in self.found.values():
             named = self._named(found, words)
@@ -144,7 +144,7 @@ class _OneDocument(MappedExample):
         if self.weights is not None:
             gold = None if self.batch.gold_words is None else self.batch.gold_words.cpu()
             labels = {"source": words, "target": [self.id]}
-            yield NamedMap(scored_map(self.weights, self.batch), labels, _NOUNS["words"], gold)
+            yield LabelledAttention(scored_map(self.weights, self.batch), labels, _NOUNS["words"], gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         if self.weights is not None:
@@ -159,7 +159,7 @@ class _OneDocument(MappedExample):
         assert self.batch.label_set is not None
         return self.batch.label_set.names
 
-    def _named(self, found: AttentionMap, words: list[str]) -> NamedMap | None:
+    def _named(self, found: AttentionMap, words: list[str]) -> LabelledAttention | None:
         """Returns a map with its labels, or None for maps of several sequences, such as self-attention in sentences."""
         batch, texts = self.batch, ["".join(sentence).strip() for sentence in self.spelled]
         if isinstance(found.support, EdgeSupport):
@@ -170,7 +170,7 @@ class _OneDocument(MappedExample):
             marks = None if gold is None else gold.cpu()[found.support.source.long().cpu()]
             labels = {"source": sources, "target": texts if in_sentences else [self.id]}
             kind = "sentences" if not of_words else "words in sentences" if in_sentences else "words"
-            return NamedMap(found, labels, _NOUNS[kind], marks)
+            return LabelledAttention(found, labels, _NOUNS[kind], marks)
         if "step" in found.axes or found.axes[0] != "batch" or len(found.weights) != 1:
             return None
         is_long = "sentences" not in self._levels
@@ -178,7 +178,7 @@ class _OneDocument(MappedExample):
             return None
         names = [f"<{self.id}>", *words] if is_long else words if found.site.startswith("words.") else texts
         noun = "word" if is_long or names is words else "sentence"
-        return NamedMap(found, {"query": names, "key": names}, {"query": noun, "key": noun})
+        return LabelledAttention(found, {"query": names, "key": names}, {"query": noun, "key": noun})
 
     @property
     def _levels(self) -> Mapping[str, str]:

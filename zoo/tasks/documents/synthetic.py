@@ -42,7 +42,7 @@ looked took gave found left arrived ordered asked said told saw heard knew thoug
 
 
 @dataclass(frozen=True, eq=False)
-class Reviews:
+class SyntheticReviews:
     """Generated reviews, whose words are concatenated.
 
     Args:
@@ -76,7 +76,7 @@ def plant(
     words: Annotated[int, ">= 5"] = 20,
     distractors: Fraction = 0.3,
     seed: Seed = 0,
-) -> Reviews:
+) -> SyntheticReviews:
     """Generates reviews; the same arguments give the same reviews.
 
     Args:
@@ -129,7 +129,7 @@ def plant(
     filled[places[written]] = phrases[written]
     gold_words = np.zeros(len(filled), dtype=bool)
     gold_words[places[decides]] = True
-    return Reviews(
+    return SyntheticReviews(
         vocabulary=vocabulary,
         words=filled,
         sentence_lengths=lengths,

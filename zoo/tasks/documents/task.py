@@ -28,7 +28,7 @@ from zoo.tasks.base import Invariance, Task
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.command_options import CommandOption
-from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.batch import DocumentBatch
 from zoo.tasks.documents.label_set import LabelSet
 from zoo.tasks.documents.maps.scored_map import (
     distance,
@@ -51,7 +51,7 @@ from zoo.types import NonNegativeInt, PositiveFloat, PositiveInt, Probability, v
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
     from zoo.tasks.documents.datamodule import DocumentData
-    from zoo.tasks.documents.explanation import DocumentMaps
+    from zoo.tasks.documents.explanation import DocumentExplainer
 
 
 @validate_ranges
@@ -120,7 +120,7 @@ class DocumentClassifier(Task):
     def mode_of(cls, metric: str) -> Literal["min", "max"] | None:
         return "min" if metric.endswith("mae") else super().mode_of(metric)
 
-    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
         logits: Tensor = self.net(batch)
         return logits
 
@@ -150,13 +150,13 @@ class DocumentClassifier(Task):
     def baselines(self, data: DocumentData) -> Sequence[Baseline]:
         return compare_documents(data)
 
-    def training_step(self, batch: Documents, batch_idx: int) -> Tensor:
+    def training_step(self, batch: DocumentBatch, batch_idx: int) -> Tensor:
         losses = self._losses(self(batch), batch, training=True)
         loss = distributed.mean_loss(losses.sum(), len(batch))
         self.log_training({"train/loss": loss}, len(batch))
         return loss
 
-    def validation_step(self, batch: Documents, batch_idx: int) -> None:
+    def validation_step(self, batch: DocumentBatch, batch_idx: int) -> None:
         logits = self(batch)
         self.val_loss.update(self._losses(logits, batch))
         self.val_accuracy.update(is_right(logits, batch))
@@ -166,7 +166,7 @@ class DocumentClassifier(Task):
             metrics["val/mae"] = self.val_mae
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
 
-    def test_step(self, batch: Documents, batch_idx: int) -> None:
+    def test_step(self, batch: DocumentBatch, batch_idx: int) -> None:
         """Updates all metrics. They are logged as `test/...` for every split; `run` renames them after the split."""
         logits, weights = looked_at(self.net, batch)
         self._labels = labels = labels_of(batch)
@@ -210,17 +210,17 @@ class DocumentClassifier(Task):
         """Returns the confusion matrix of the last evaluated split: a row per label, a column per prediction."""
         return {"confusion": self._confusion} if self._confusion else {}
 
-    def explain(self, batch: Documents) -> AttentionMap:
+    def explain(self, batch: DocumentBatch) -> AttentionMap:
         """Returns the weight of each word in its document, as a map; in a hierarchy, word weight x sentence weight."""
         _, weights = looked_at(self.net, batch)
         if weights is None:
             raise ConfigError("this model has no map of its words: its attention has no weights")
         return scored_map(weights, batch)
 
-    def maps(self, data: DocumentData, options: MapOptions) -> DocumentMaps:
-        from zoo.tasks.documents.explanation import DocumentMaps
+    def maps(self, data: DocumentData, options: MapOptions) -> DocumentExplainer:
+        from zoo.tasks.documents.explanation import DocumentExplainer
 
-        return DocumentMaps(self, data, options)
+        return DocumentExplainer(self, data, options)
 
     predict_options = (CommandOption(name="explain", kind=None, help="the sentences and words that weighed most"),)
 
@@ -232,11 +232,11 @@ class DocumentClassifier(Task):
         """
         return lambda batch: answers(self, batch, explain=explain)
 
-    def predict_step(self, batch: Documents, batch_idx: int = 0) -> dict[str, list[Any]]:
+    def predict_step(self, batch: DocumentBatch, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with an entry per document; `loss` is None if the label is unknown."""
         return self.columns(batch, self(batch))
 
-    def columns(self, batch: Documents, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
+    def columns(self, batch: DocumentBatch, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
         """Returns the columns of `predict_step` from the logits of a pass."""
         known = has_label(batch)
         losses = self._losses(logits, batch, known=known).tolist()
@@ -248,7 +248,7 @@ class DocumentClassifier(Task):
             "loss": [value if is_known else None for value, is_known in zip(losses, known.tolist(), strict=True)],
         }
 
-    def invariants(self, batch: Documents) -> Sequence[Invariance]:
+    def invariants(self, batch: DocumentBatch) -> Sequence[Invariance]:
         """States that the output for a document does not depend on the other documents of the batch."""
         if len(batch) < 2:
             return ()
@@ -268,7 +268,7 @@ class DocumentClassifier(Task):
         return [f"net.{name}" for name in (*parts, "head")]
 
     def _losses(
-        self, logits: Tensor, batch: Documents, *, training: bool = False, known: Tensor | None = None
+        self, logits: Tensor, batch: DocumentBatch, *, training: bool = False, known: Tensor | None = None
     ) -> Float[Tensor, " b"]:
         """Returns the loss of each document. Class weights and label smoothing apply in training only."""
         labels = labels_of(batch)
@@ -294,7 +294,7 @@ class DocumentClassifier(Task):
         given = {str(name): value for name, value in self.class_weights.items()}
         return torch.tensor([float(given.get(name, 1.0)) for name in labels.names])
 
-    def _truth(self, batch: Documents, weights: Tensor | None) -> dict[str, Metric]:
+    def _truth(self, batch: DocumentBatch, weights: Tensor | None) -> dict[str, Metric]:
         if batch.gold_words is None or batch.gold_sentences is None or weights is None:
             return {}
         sentences, words = points(weights, batch)
@@ -302,7 +302,7 @@ class DocumentClassifier(Task):
         self.word_pointing.update(words)
         return {"truth/sentence_pointing": self.sentence_pointing, "truth/word_pointing": self.word_pointing}
 
-    def _shortcut(self, batch: Documents, weights: Tensor | None) -> dict[str, Metric]:
+    def _shortcut(self, batch: DocumentBatch, weights: Tensor | None) -> dict[str, Metric]:
         """Measures the weight on planted words, and the accuracy after the unknown word has replaced them."""
         if batch.planted is None:
             return {}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.attention import Attention, AttentionMap, EdgeSupport, Rows, record
 from zoo.attention.recording.reductions import Reduction
 from zoo.nn.packing import Packing
-from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.batch import DocumentBatch
 
 Found = Mapping[str, AttentionMap]
 
@@ -43,7 +43,7 @@ def sites_of(net: nn.Module) -> list[str]:
     return [str(net.class_site)] if sites is None else list(sites.values())
 
 
-def word_weights(net: Any, found: Found, batch: Documents) -> Float[Tensor, " w"] | None:
+def word_weights(net: Any, found: Found, batch: DocumentBatch) -> Float[Tensor, " w"] | None:
     """Returns the weight of each word in its document, from the maps of a batch; None if attention has no weights.
 
     Args:
@@ -65,7 +65,7 @@ def word_weights(net: Any, found: Found, batch: Documents) -> Float[Tensor, " w"
     return torch.cat([by_document[number] for number in range(len(batch))])
 
 
-def together(net: nn.Module, batch: Documents) -> list[list[int]]:
+def together(net: nn.Module, batch: DocumentBatch) -> list[list[int]]:
     """Divides the documents of a batch into groups for which `word_weights` can be computed at once."""
     if hasattr(net, "SITES"):
         return [list(range(len(batch)))]
@@ -73,7 +73,7 @@ def together(net: nn.Module, batch: Documents) -> list[list[int]]:
 
 
 @torch.no_grad()
-def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], Float[Tensor, " w"] | None]:
+def looked_at(net: Any, batch: DocumentBatch) -> tuple[Float[Tensor, "b classes"], Float[Tensor, " w"] | None]:
     """Returns the logits of a batch, and the weight of each word in its document (None if attention has no weights)."""
     groups = together(net, batch)
     logits: dict[int, Tensor] = {}
@@ -92,7 +92,7 @@ def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], F
     return of_all, torch.cat([weights[number] for number in range(len(batch))])
 
 
-def sentence_weights(weights: Float[Tensor, " w"], batch: Documents) -> Float[Tensor, " s"]:
+def sentence_weights(weights: Float[Tensor, " w"], batch: DocumentBatch) -> Float[Tensor, " s"]:
     """Returns the weight of each sentence in its document: the sum over its words."""
     return weights.new_zeros(len(batch.documents)).index_add(0, batch.sentences, weights)
 

@@ -17,26 +17,26 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=".*torch.jit.script.*")  # raised by PyG at import
     from torch_geometric.data import Data
 
-__all__ = ["Data", "Nodes", "as_batch"]
+__all__ = ["Data", "GraphBatch", "as_batch"]
 
 
-class Nodes(Data):  # type: ignore[misc]
+class GraphBatch(Data):  # type: ignore[misc]
     """A graph, and the nodes that a step scores (`nodes`)."""
 
-    def to(self, device: torch.device | str, *args: Any, **options: Any) -> Nodes:
+    def to(self, device: torch.device | str, *args: Any, **options: Any) -> GraphBatch:
         """Returns the graph on a device; the same object if it is there already."""
         if self.y.device == torch.device(device):
             return self
-        found: Nodes = super().to(device, *args, **options)
+        found: GraphBatch = super().to(device, *args, **options)
         return found
 
 
-def as_batch(graph: Graph, *, self_loops: bool = True) -> Nodes:
+def as_batch(graph: Graph, *, self_loops: bool = True) -> GraphBatch:
     """Makes a batch that scores all nodes, with gold attention in the order of the support's edges."""
     count = len(graph.ids)
     support = EdgeSupport.from_edges(graph.edges, count, self_loops=self_loops)
     sparse = graph.features.layout == torch.sparse_csr
-    return Nodes(
+    return GraphBatch(
         x=SparseFeatures.from_csr(graph.features) if sparse else graph.features,
         y=graph.labels,
         split=graph.split,

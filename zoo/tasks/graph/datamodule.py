@@ -17,9 +17,9 @@ from zoo.data.loader import Loader
 from zoo.data.tables import OnBadRow
 from zoo.errors import DataError
 from zoo.tasks.base import TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.dataset_registry import dataset
-from zoo.tasks.graph.batch import Nodes, as_batch
+from zoo.tasks.graph.batch import GraphBatch, as_batch
 from zoo.tasks.graph.graph import NONE, SPLITS, Graph, row_normalised
 from zoo.tasks.graph.synthetic import plant
 from zoo.types import Seed, validate_ranges
@@ -59,7 +59,7 @@ class GraphData(TaskData):
 
     source: GraphSource
 
-    def __init__(self, source: GraphSource, batching: Batching, *, self_loops: bool = True) -> None:
+    def __init__(self, source: GraphSource, batching: BatchOptions, *, self_loops: bool = True) -> None:
         super().__init__(source, batching)
         self.self_loops = self_loops
 
@@ -157,7 +157,7 @@ class GraphData(TaskData):
         chosen = graph.split == SPLITS[split]
         return (chosen & (graph.labels != NONE) if labelled else chosen).nonzero().squeeze(1)
 
-    def _scoring(self, nodes: Tensor) -> Nodes:
+    def _scoring(self, nodes: Tensor) -> GraphBatch:
         batch = copy.copy(self._all_nodes)
         batch.nodes = nodes
         return batch
@@ -198,6 +198,6 @@ def graph_files(
     return GraphSource(read, directed, normalise)
 
 
-def _only(batches: list[Nodes]) -> Nodes:
+def _only(batches: list[GraphBatch]) -> GraphBatch:
     (batch,) = batches
     return batch

@@ -12,13 +12,21 @@ from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import DataError
 from zoo.maps import LabelledMap, describe, labelled
-from zoo.maps.explainer import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
+from zoo.maps.explainer import (
+    ExplainedExample,
+    Explainer,
+    LabelledAttention,
+    MapOptions,
+    Table,
+    one_a_label,
+    picture_name,
+)
 from zoo.maps.export import sized
 from zoo.plurals import count_noun
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.edge_tables import Limits, edges, entropies, limits
 from zoo.tasks.graph.graph import TEST
-from zoo.tasks.graph.perturbation import OccludableNode
+from zoo.tasks.graph.perturbation import PerturbableNode
 from zoo.tasks.graph.plots import neighbourhood
 from zoo.tasks.graph.stars import Stars
 
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     from zoo.tasks.graph.task import NodeClassifier
 
 
-class GraphMaps(MapSource):
+class GraphExplainer(Explainer):
     """Computes maps, tables, descriptions of nodes and the truth score in one pass over the graph."""
 
     noun = "node"
@@ -60,10 +68,10 @@ class GraphMaps(MapSource):
         found = self.typical(len(self.batch.y))
         return [node for node in found if is_test[node] or not is_test.any()][:count]
 
-    def occludable(self, position: int) -> list[OccludableNode]:
-        return [OccludableNode(self.module, self.batch, position)]
+    def occludable(self, position: int) -> list[PerturbableNode]:
+        return [PerturbableNode(self.module, self.batch, position)]
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         """Yields the graph; if ids are given, these nodes with all of their neighbours, and nothing else of it."""
         is_whole = self.options.ids is None
         part = _Part(self.module, self.batch, None if is_whole else self.chosen)
@@ -142,10 +150,10 @@ class _Part:
         net = self._module.net
         return partial(self.stars.attend, net, self.stars.inputs(net, self._batch.x))
 
-    def named(self, found: AttentionMap) -> NamedMap:
+    def named(self, found: AttentionMap) -> LabelledAttention:
         """Returns the map of a site on these edges, with names and gold."""
         ends, placed = ("source", "target"), self.stars.place(found)
-        return NamedMap(placed, dict.fromkeys(ends, self.names), dict.fromkeys(ends, "node"), self.gold)
+        return LabelledAttention(placed, dict.fromkeys(ends, self.names), dict.fromkeys(ends, "node"), self.gold)
 
     def labelled(self, found: AttentionMap) -> LabelledMap:
         """Returns the same map as it is drawn."""
@@ -153,7 +161,7 @@ class _Part:
         return labelled(named.found, named.axis_labels, gold=named.gold)
 
 
-class _Graph(MappedExample):
+class _Graph(ExplainedExample):
     """The graph as an example, with pictures and words of some nodes from the scored map."""
 
     def __init__(
@@ -170,7 +178,7 @@ class _Graph(MappedExample):
     def words(self) -> list[str]:
         return [describe.describe(self.scored, name) for name in self.drawn]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         yield from map(self.part.named, self.found.values())
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from zoo.attention import EdgeSupport
-from zoo.maps.perturbation import Occludable
+from zoo.maps.perturbation import Perturbable
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.receptive_field import Field, Hop, receptive_field
 from zoo.tasks.graph.sparse_features import SparseFeatures
@@ -22,7 +22,7 @@ _EDGES = 2**18
 """Maximum number of edges per layer in one batch of variants."""
 
 
-class OccludableNode(Occludable):
+class PerturbableNode(Perturbable):
     """A node whose inputs are its neighbours. Leaving one out removes its edge to the node, in every layer.
 
     Args:

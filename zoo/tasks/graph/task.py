@@ -31,7 +31,7 @@ from zoo.types import AnyInt, PositiveInt, validate_ranges
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
     from zoo.tasks.graph.datamodule import GraphData
-    from zoo.tasks.graph.explanation import GraphMaps
+    from zoo.tasks.graph.explanation import GraphExplainer
 
 
 @validate_ranges
@@ -118,10 +118,10 @@ class NodeClassifier(Task):
         (found,) = maps.values()
         return found.mean_heads()
 
-    def maps(self, data: GraphData, options: MapOptions) -> GraphMaps:
-        from zoo.tasks.graph.explanation import GraphMaps
+    def maps(self, data: GraphData, options: MapOptions) -> GraphExplainer:
+        from zoo.tasks.graph.explanation import GraphExplainer
 
-        return GraphMaps(self, data, options)
+        return GraphExplainer(self, data, options)
 
     def truth(self, batch: Data, explained: AttentionMap | None = None) -> float | None:
         """Computes the AUC with which weights separate gold from other edges at the batch's nodes, without self-loops.

@@ -66,7 +66,7 @@ class Box(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Thing:
+class SceneObject:
     """Something in a picture.
 
     Args:
@@ -92,11 +92,11 @@ class Scenes:
     """
 
     pixels: UInt8[np.ndarray, "n 3 h w"]
-    things: list[tuple[Thing, ...]]
+    things: list[tuple[SceneObject, ...]]
 
 
 @dataclass(frozen=True)
-class Kinds:
+class ShapeKinds:
     """What things there are.
 
     Args:
@@ -110,7 +110,7 @@ class Kinds:
     sizes: Sequence[Size] = ("small", "large")
 
 
-_ALL = Kinds()
+_ALL = ShapeKinds()
 
 
 @validate_ranges
@@ -119,7 +119,7 @@ def draw_scenes(
     *,
     side: Side = 48,
     noise: Noise = 16,
-    kinds: Kinds = _ALL,
+    kinds: ShapeKinds = _ALL,
     align: Alignment = 1,
     seed: Seed = 0,
 ) -> Scenes:
@@ -150,7 +150,7 @@ def plant_scenes(
     most: int,
     side: int,
     noise: int,
-    kinds: Kinds = _ALL,
+    kinds: ShapeKinds = _ALL,
     align: int = 1,
     seed: int,
 ) -> tuple[Scenes, random.Random]:
@@ -169,7 +169,7 @@ def plant_scenes(
     return draw_scenes(counts, side=side, noise=noise, kinds=kinds, align=align, seed=seed), draw
 
 
-def relation(one: Thing, other: Thing) -> Relation:
+def relation(one: SceneObject, other: SceneObject) -> Relation:
     """Returns where a thing is, seen from another."""
     (down, across), (other_down, other_across) = one.box.centre, other.box.centre
     if abs(other_across - across) > abs(other_down - down):
@@ -177,7 +177,7 @@ def relation(one: Thing, other: Thing) -> Relation:
     return "above" if down < other_down else "below"
 
 
-def check_scenes(*, side: int, most: int, kinds: Kinds = _ALL) -> None:
+def check_scenes(*, side: int, most: int, kinds: ShapeKinds = _ALL) -> None:
     """Refuses options of pictures that cannot be drawn."""
     fits = 2 if side < 48 else MOST if "small" in kinds.sizes or side >= 64 else 4  # more seldom find a place
     if not 1 <= most <= fits:
@@ -190,21 +190,21 @@ def check_scenes(*, side: int, most: int, kinds: Kinds = _ALL) -> None:
         )
 
 
-def _things(draw: random.Random, count: int, side: int, kinds: Kinds, align: int) -> tuple[Thing, ...]:
+def _things(draw: random.Random, count: int, side: int, kinds: ShapeKinds, align: int) -> tuple[SceneObject, ...]:
     """Places things one after another, and begins anew where the next one finds no place."""
     while True:
-        found: list[Thing] = []
+        found: list[SceneObject] = []
         for colour, shape in draw.sample(list(product(kinds.colours, kinds.shapes)), count):
             size: Size = draw.choice(kinds.sizes)
             box = _find_place(draw, found, SIZES[size], side, align)
             if box is None:
                 break
-            found.append(Thing(colour, shape, size, box))
+            found.append(SceneObject(colour, shape, size, box))
         if len(found) == count:
             return tuple(sorted(found, key=lambda thing: thing.box.centre[1]))
 
 
-def _find_place(draw: random.Random, others: Sequence[Thing], extent: int, side: int, align: int) -> Box | None:
+def _find_place(draw: random.Random, others: Sequence[SceneObject], extent: int, side: int, align: int) -> Box | None:
     for _ in range(_ATTEMPTS):
         top, left = (1 + align * draw.randint(0, (side - extent - 2) // align) for _ in range(2))
         box = Box(top, left, top + extent, left + extent)
@@ -221,7 +221,9 @@ def _clear(one: Box, other: Box) -> bool:
     return (beside or below) and across >= _APART and abs(down - across) >= _APART
 
 
-def _drawn(grain: np.random.Generator, things: Sequence[Thing], side: int, noise: int) -> UInt8[np.ndarray, "3 h w"]:
+def _drawn(
+    grain: np.random.Generator, things: Sequence[SceneObject], side: int, noise: int
+) -> UInt8[np.ndarray, "3 h w"]:
     picture = np.full((3, side, side), grain.integers(*_GROUND, endpoint=True), dtype=np.int16)
     for thing in things:
         tint = grain.integers(-_TINT, _TINT, size=3, endpoint=True)

@@ -5,13 +5,13 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "ctr": ["CandidateRanker"],
+        "ctr": ["CTRTask"],
         "datamodule": ["HistoryData"],
         "datasets": ["interactions", "planted_baskets", "planted_sessions", "published"],
         "losses": ["BCE", "FullSoftmax", "GeneralisedBCE", "SampledSoftmax"],
         "models.din": ["DIN"],
         "models.sasrec": ["SASRec"],
-        "next_item": ["NextItem"],
+        "next_item": ["NextItemTask"],
         "ranking.protocol": ["Protocol"],
     },
 )

@@ -46,7 +46,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True, eq=False)
-class Histories:
+class SequenceBatch:
     """A batch of users, without padding.
 
     Args:
@@ -110,5 +110,5 @@ class Histories:
         """Index of each position in its user's window."""
         return torch.arange(len(self.items), device=self.items.device) - self.starts[self.users]
 
-    def to(self, device: torch.device | str) -> Histories:
+    def to(self, device: torch.device | str) -> SequenceBatch:
         return to_device(self, device)

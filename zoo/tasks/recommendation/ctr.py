@@ -20,19 +20,19 @@ from zoo.attention import record
 from zoo.attention.recording.recorder import Recording
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Invariance
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, CandidatePass, RecordedPass, candidate_shares
 from zoo.tasks.recommendation.models.din import DIN, Candidates, after_histories
 from zoo.tasks.recommendation.predictions import recommended
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
-from zoo.tasks.recommendation.sampling import Unseen
+from zoo.tasks.recommendation.sampling import NegativeSampler
 from zoo.tasks.recommendation.task import Recommender
 from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class CandidateRanker(Recommender):
+class CTRTask(Recommender):
     """Learns to tell chosen items from sampled ones, each with the history before the choice.
 
     AUC and log loss are measured on the held-out items, with as many negatives for each as in training, the same in
@@ -74,12 +74,12 @@ class CandidateRanker(Recommender):
         self.test_ranks = protocol.metrics(items, lists=protocol.negatives is None)
         self.val_clicks, self.test_clicks = ClickMetrics(), ClickMetrics()
 
-    def forward(self, batch: Histories) -> Float[Tensor, " b"]:
+    def forward(self, batch: SequenceBatch) -> Float[Tensor, " b"]:
         """Returns the logit of each user's held-out item; the logit of item 0 if there is none."""
         found: Tensor = self.net(batch, after_histories(batch, batch.held_out.clamp(min=0)[:, None]))
         return found
 
-    def training_step(self, batch: Histories, batch_idx: int) -> Tensor:
+    def training_step(self, batch: SequenceBatch, batch_idx: int) -> Tensor:
         candidates = sample_candidates(batch, targets=self.targets, negatives=self.negatives)
         count = len(candidates.items)
         logits = self.net(batch, candidates) if count else self.net.items.weight[:0, 0]
@@ -89,61 +89,61 @@ class CandidateRanker(Recommender):
         self.log_training({"train/loss": loss}, count)
         return loss
 
-    def validation_step(self, batch: Histories, batch_idx: int) -> None:
+    def validation_step(self, batch: SequenceBatch, batch_idx: int) -> None:
         self._update_clicks("val", self.val_clicks, batch)
 
     def on_validation_epoch_end(self) -> None:
         """Does nothing: validation does not rank."""
 
-    def test_step(self, batch: Histories, batch_idx: int) -> None:
+    def test_step(self, batch: SequenceBatch, batch_idx: int) -> None:
         super().test_step(batch, batch_idx)
         self._update_clicks("test", self.test_clicks, batch)
 
-    def encode(self, batch: Histories) -> Histories:
+    def encode(self, batch: SequenceBatch) -> SequenceBatch:
         """Returns the batch: a user has no representation before there is a candidate."""
         return batch
 
-    def score(self, user: Histories, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
+    def score(self, user: SequenceBatch, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
         return self.score_own(user, items[None])
 
-    def score_own(self, batch: Histories, items: Int[Tensor, "#b k"]) -> Float[Tensor, "b k"]:
+    def score_own(self, batch: SequenceBatch, items: Int[Tensor, "#b k"]) -> Float[Tensor, "b k"]:
         found: Tensor = self.net.scores(batch, items)
         return found
 
-    def ranked(self, batch: Histories, *, lists: bool = True, user: Any = None) -> Ranked:
+    def ranked(self, batch: SequenceBatch, *, lists: bool = True, user: Any = None) -> Ranked:
         return self.ranking.rank(partial(self.score, batch), batch, own=partial(self.score_own, batch), lists=lists)
 
-    def predicted(self, batch: Histories, found: Ranked) -> dict[str, list[Any]]:
+    def predicted(self, batch: SequenceBatch, found: Ranked) -> dict[str, list[Any]]:
         """Adds the probability of the best item, learned against sampled items, to the columns of a recommender."""
         columns = super().predicted(batch, found)
         return {**columns, "probability": torch.tensor(columns["score"]).sigmoid().tolist()}
 
-    def influence(self, batch: Histories) -> Float[Tensor, " n"]:
+    def influence(self, batch: SequenceBatch) -> Float[Tensor, " n"]:
         """Returns each position's share in the attention of the held-out item, or of the best item if there is none."""
         items = batch.held_out
         if bool((items < 0).any()):
             items = self._wanted(batch, recommended(self, batch, 1).top)
         return self.weights(batch, items[:, None])[:, 0]
 
-    def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
+    def weights(self, batch: SequenceBatch, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
         """Returns the share of each position in the attention of each of its user's items."""
         with torch.no_grad(), record(self.net) as found:
             self.net(batch, after_histories(batch, items))
         return candidate_shares(found, batch, items.shape[1])
 
-    def asked_about(self, batch: Histories) -> Int[Tensor, " b"]:
+    def asked_about(self, batch: SequenceBatch) -> Int[Tensor, " b"]:
         return self._wanted(batch, recommended(self, batch, 1).top)
 
-    def log_probability(self, batch: Histories, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+    def log_probability(self, batch: SequenceBatch, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Computes the log probability that the user chooses the item."""
         logits: Tensor = self.net(batch, after_histories(batch, items[:, None]))
         return F.logsigmoid(logits.double())
 
-    def groups(self, batch: Histories) -> list[list[int]]:
+    def groups(self, batch: SequenceBatch) -> list[list[int]]:
         return [list(range(len(batch)))]
 
     def record_pass(
-        self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
+        self, batch: SequenceBatch, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
     ) -> RecordedPass:
         """Records a pass with each user's best items as candidates, followed by the candidate of `influence`."""
         top = recommended(self, batch, max(count, 1)).top
@@ -152,11 +152,11 @@ class CandidateRanker(Recommender):
             self.net(batch, after_histories(batch, items))
         return CandidatePass(self.net, batch, batch, top, found, written)
 
-    def _wanted(self, batch: Histories, top: Int[Tensor, "b k"]) -> Int[Tensor, " b"]:
+    def _wanted(self, batch: SequenceBatch, top: Int[Tensor, "b k"]) -> Int[Tensor, " b"]:
         """Returns the held-out item of each user, or the best item if there is none."""
         return batch.held_out.where(batch.held_out >= 0, top[:, 0].clamp(min=0))
 
-    def invariants(self, batch: Histories) -> Sequence[Invariance]:
+    def invariants(self, batch: SequenceBatch) -> Sequence[Invariance]:
         """The output for a user does not depend on other users."""
         if len(batch) < 2 or self.item_count < 2:
             return ()
@@ -169,7 +169,7 @@ class CandidateRanker(Recommender):
         """Returns the parameters with one row for each item; fine-tuning matches items by id."""
         return {"items": {"net.items.weight": 0, "net.bias.weight": 0}}
 
-    def _update_clicks(self, split: str, metrics: ClickMetrics, batch: Histories) -> None:
+    def _update_clicks(self, split: str, metrics: ClickMetrics, batch: SequenceBatch) -> None:
         """Updates and logs the metrics, with the users who have a held-out item."""
         known = batch.held_out >= 0
         if not bool(known.any()):
@@ -212,7 +212,7 @@ class ClickMetrics(nn.Module):
         return {"auc": self.auc, "gauc": self.gauc, "log_loss": self.log_loss}
 
 
-def sample_candidates(batch: Histories, *, targets: int | None, negatives: int) -> Candidates:
+def sample_candidates(batch: SequenceBatch, *, targets: int | None, negatives: int) -> Candidates:
     """Draws the candidates of a training step: chosen items, and for each of them items that its user has not chosen.
 
     The candidates of one choice are adjacent, with the chosen item first. Their history is the part before the choice.
@@ -223,12 +223,12 @@ def sample_candidates(batch: Histories, *, targets: int | None, negatives: int) 
     """
     positions = _positions(batch, targets)
     users = batch.users[positions]
-    items = torch.cat([batch.targets[positions, None], Unseen.of(batch).draw(users, negatives)], 1)
+    items = torch.cat([batch.targets[positions, None], NegativeSampler.of(batch).draw(users, negatives)], 1)
     starts, stops = (x.repeat_interleave(1 + negatives) for x in (batch.starts[users], positions + 1))
     return Candidates(items.flatten(), starts, stops)
 
 
-def _positions(batch: Histories, targets: int | None) -> Int[Tensor, " m"]:
+def _positions(batch: SequenceBatch, targets: int | None) -> Int[Tensor, " m"]:
     """Returns the positions with a target, at most `targets` of each user, drawn at random."""
     positions = (batch.targets >= 0).nonzero().squeeze(1)
     if targets is None:

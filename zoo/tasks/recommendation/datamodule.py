@@ -18,14 +18,14 @@ from zoo.data.splits import SPLITS
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.nn.segments import array_ranges
 from zoo.tasks.base import TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.data_summary import Longest, Summary
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.data.history_reader import items_of, read_histories
 from zoo.tasks.recommendation.data.history_splits import Part, Split, by_time, full_histories, leave_one_out
 from zoo.tasks.recommendation.data.interaction_log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
-from zoo.tasks.recommendation.data.readers import Reading
+from zoo.tasks.recommendation.data.readers import ReaderOptions
 from zoo.types import Fraction, PositiveInt, validate_ranges
 from zoo.validation import COUNT
 
@@ -45,7 +45,7 @@ class HistorySource:
     """
 
     read: Callable[[], Log]
-    reading: Reading = field(default_factory=Reading)
+    reading: ReaderOptions = field(default_factory=ReaderOptions)
     duplicates: Duplicates = "keep"
     min_user_items: int = 1
 
@@ -87,7 +87,7 @@ class HistoryData(TaskData):
     def __init__(
         self,
         source: HistorySource,
-        batching: Batching,
+        batching: BatchOptions,
         *,
         length: PositiveInt,
         split: Split = "leave_one_out",
@@ -286,7 +286,7 @@ class _Users:
     def ids(self) -> list[str]:
         return [self.log.user_names[user] for user in self.part.users.tolist()]
 
-    def batch(self, numbers: Sequence[int]) -> Histories:
+    def batch(self, numbers: Sequence[int]) -> SequenceBatch:
         """Returns the packed batch of the users with these numbers."""
         log, part = self.log, self.part
         rows = np.asarray(numbers)
@@ -309,7 +309,7 @@ class _Users:
             back = log.gold[positions].astype(np.int64)
             within = positions - np.repeat(ends - lengths, lengths)
             gold = torch.from_numpy(np.where(back <= within, back, -1))
-        return Histories(
+        return SequenceBatch(
             items=torch.from_numpy(items),
             lengths=torch.from_numpy(lengths),
             targets=torch.from_numpy(targets),

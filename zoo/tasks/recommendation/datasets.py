@@ -11,7 +11,7 @@ from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.recommendation.data.interaction_log import Duplicates, Log, Rare, make_log
-from zoo.tasks.recommendation.data.readers import Reading, read_interactions
+from zoo.tasks.recommendation.data.readers import ReaderOptions, read_interactions
 from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
 from zoo.tasks.recommendation.synthetic import plant
 from zoo.tasks.recommendation.synthetic_baskets import fill
@@ -68,7 +68,7 @@ def interactions(
     rare: Rare = "drop",
 ) -> HistorySource:
     """The user's own interactions: a table with one row for each interaction. See data/README.md."""
-    reading = Reading(
+    reading = ReaderOptions(
         user=user,
         item=item,
         timestamp=timestamp,
@@ -82,5 +82,5 @@ def interactions(
     return HistorySource(read, reading, duplicates, min_user_items)
 
 
-def _read_own(path: Path, reading: Reading, titles: Path | None, **making: Any) -> Log:
+def _read_own(path: Path, reading: ReaderOptions, titles: Path | None, **making: Any) -> Log:
     return make_log(**vars(read_interactions(path, reading, titles=titles)), **making)

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, sites
 from zoo.maps import LabelledMap, describe, labelled
-from zoo.maps.explainer import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name
+from zoo.maps.explainer import ExplainedExample, Explainer, LabelledAttention, MapOptions, Table, picture_name
 from zoo.plurals import count_noun
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import by_user, gold_positions, map_name, occlusion, some_users
-from zoo.tasks.recommendation.maps.perturbation import OccludableHistory
+from zoo.tasks.recommendation.maps.perturbation import PerturbableHistory
 from zoo.tasks.recommendation.maps.recorded_forward import RecordedPass
 from zoo.tasks.recommendation.maps.user_table import Survey
 from zoo.tasks.recommendation.plots import Bars, Panel, distance_figure, session
@@ -37,7 +37,7 @@ _FEWEST = 3
 _OCCLUSION = "recommendations"
 
 
-class UserMaps(MapSource):
+class UserExplainer(Explainer):
     """The maps of the users in the test split or in the user's own files.
 
     The table `users` has one row for each user; `by_distance` has the mean weight of each layer and head by distance.
@@ -70,7 +70,7 @@ class UserMaps(MapSource):
         if self._has_distances:
             yield Table("by_distance", [distances], figure=distance_figure(distances))
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         for number in self.chosen:
             yield self._drawn.pop(number)
 
@@ -91,8 +91,8 @@ class UserMaps(MapSource):
         how_far = f", how far back attention looks in by_distance.{ending}" if self._has_distances else ""
         return [f"{count_noun(self._survey.users, 'user')} in users.{ending}{how_far}, in {out}", *super().summary(out)]
 
-    def occludable(self, position: int) -> list[OccludableHistory]:
-        return [OccludableHistory(self.module, self._loader.collate([position]))]
+    def occludable(self, position: int) -> list[PerturbableHistory]:
+        return [PerturbableHistory(self.module, self._loader.collate([position]))]
 
     def looks(self) -> list[str]:
         return [self._record(self._loader.collate([number])).looks for number in self.chosen]
@@ -117,12 +117,12 @@ class UserMaps(MapSource):
                 order += [rest[user] for user in users]
             yield pd.concat(frames, ignore_index=True).iloc[np.argsort(order)]
 
-    def _record(self, batch: Histories) -> _OneUser:
+    def _record(self, batch: SequenceBatch) -> _OneUser:
         with torch.inference_mode():
             return _OneUser(self.module, self.module.record_pass(batch, _RECOMMENDED, self.recording(implied=True)))
 
 
-class _OneUser(MappedExample):
+class _OneUser(ExplainedExample):
     """One user: recommendations, recorded attention, and the contributions of past items.
 
     Attributes:
@@ -186,16 +186,16 @@ class _OneUser(MappedExample):
             lines.append(f"  {rank}. {title}: raised by {why}")
         return lines
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         titles, gold = self.recorded.titles, gold_positions(self.batch)
         yield from self.recorded.maps()
         nouns = {"query": "recommendation", "key": "item"}
         if self.shares is not None:
             labels = {"query": ["next item"], "key": titles}
             marks = None if gold is None else gold[None]
-            yield NamedMap(by_user(self.shares, self.batch, self.by), labels, nouns, marks)
+            yield LabelledAttention(by_user(self.shares, self.batch, self.by), labels, nouns, marks)
         own = AttentionMap(_OCCLUSION, self.lifts.T[None, None], DenseSupport.axes, DenseSupport(), (0,))
-        yield NamedMap(own, {"query": self.recorded.recommended, "key": titles}, nouns)
+        yield LabelledAttention(own, {"query": self.recorded.recommended, "key": titles}, nouns)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         chosen_next = f"; chose {self.chosen}" if self.chosen else ""
@@ -235,5 +235,5 @@ class _OneUser(MappedExample):
         return panels
 
 
-def _some(batch: Histories, users: Sequence[int]) -> Histories:
+def _some(batch: SequenceBatch, users: Sequence[int]) -> SequenceBatch:
     return some_users(batch, torch.tensor(users, dtype=torch.int64, device=batch.items.device))

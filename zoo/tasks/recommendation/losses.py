@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.errors import ConfigError
-from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.sampling import Distribution, Shape, Unseen
+from zoo.tasks.recommendation.batch import SequenceBatch
+from zoo.tasks.recommendation.sampling import Distribution, NegativeSampler, Shape
 from zoo.types import Fraction, PositiveInt, validate_ranges
 
 _PRODUCT = 64
@@ -37,7 +37,7 @@ class Loss(Protocol):
         targets: Int[Tensor, " n"],
         table: Float[Tensor, "i d"],
         users: Int[Tensor, " n"],
-        batch: Histories,
+        batch: SequenceBatch,
     ) -> Float[Tensor, ""]: ...
 
 
@@ -64,10 +64,10 @@ class BCE(nn.Module):
         targets: Int[Tensor, " n"],
         table: Float[Tensor, "i d"],
         users: Int[Tensor, " n"],
-        batch: Histories,
+        batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
         losses = _with_shared if self.shared else _with_own
-        positive, negative = losses(hidden, targets, table, users, Unseen.of(batch), self.negatives)
+        positive, negative = losses(hidden, targets, table, users, NegativeSampler.of(batch), self.negatives)
         return positive + negative
 
 
@@ -102,10 +102,10 @@ class GeneralisedBCE(nn.Module):
         targets: Int[Tensor, " n"],
         table: Float[Tensor, "i d"],
         users: Int[Tensor, " n"],
-        batch: Histories,
+        batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
         losses = _with_shared if self.shared else _with_own
-        positive, negative = losses(hidden, targets, table, users, Unseen.of(batch), self.negatives)
+        positive, negative = losses(hidden, targets, table, users, NegativeSampler.of(batch), self.negatives)
         return (self.beta(len(table)) * positive + negative) / (self.negatives + 1)
 
 
@@ -122,7 +122,7 @@ class FullSoftmax(nn.Module):
         targets: Int[Tensor, " n"],
         table: Float[Tensor, "i d"],
         users: Int[Tensor, " n"],
-        batch: Histories,
+        batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
         with torch.autocast(hidden.device.type, enabled=False):
             total: Tensor = _CrossEntropy.apply(hidden.to(table.dtype), table, targets, torch.is_grad_enabled())
@@ -157,7 +157,7 @@ class SampledSoftmax(nn.Module):
         targets: Int[Tensor, " n"],
         table: Float[Tensor, "i d"],
         users: Int[Tensor, " n"],
-        batch: Histories,
+        batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
         distribution = self._distribution(batch.catalogue.counts, hidden.device)
         drawn = distribution.draw(self.negatives)
@@ -184,7 +184,7 @@ def _with_own(
     targets: Int[Tensor, " n"],
     table: Float[Tensor, "i d"],
     users: Int[Tensor, " n"],
-    unseen: Unseen,
+    unseen: NegativeSampler,
     negatives: int,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Computes the sums of -log s(x_t) over targets and of -log(1 - s(x_j)) over each target's own negatives."""
@@ -201,7 +201,7 @@ def _with_shared(
     targets: Int[Tensor, " n"],
     table: Float[Tensor, "i d"],
     users: Int[Tensor, " n"],
-    unseen: Unseen,
+    unseen: NegativeSampler,
     negatives: int,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Computes the same sums with one draw of negatives for all targets, by one product of matrices."""

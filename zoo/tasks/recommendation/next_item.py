@@ -17,7 +17,7 @@ from zoo.errors import ConfigError
 from zoo.nn.packing import Packing
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Invariance
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import How, influence, refusal
 from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, HistoryPass, RecordedPass
 from zoo.tasks.recommendation.models.sasrec import SASRec
@@ -28,7 +28,7 @@ from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class NextItem(Recommender):
+class NextItemTask(Recommender):
     """Each position of a history learns the item that follows it (Kang & McAuley 2018, section III-F).
 
     Args:
@@ -61,11 +61,11 @@ class NextItem(Recommender):
         self.net: SASRec = made
         self.loss = loss
 
-    def forward(self, batch: Histories) -> Float[Tensor, "n d"]:
+    def forward(self, batch: SequenceBatch) -> Float[Tensor, "n d"]:
         hidden: Tensor = self.net(batch)
         return hidden
 
-    def training_step(self, batch: Histories, batch_idx: int) -> Tensor:
+    def training_step(self, batch: SequenceBatch, batch_idx: int) -> Tensor:
         hidden = self(batch)
         known = batch.targets >= 0
         targets, users = batch.targets, batch.users
@@ -77,30 +77,30 @@ class NextItem(Recommender):
         self.log_training({"train/loss": loss}, len(targets))
         return loss
 
-    def encode(self, batch: Histories) -> Float[Tensor, "b d"]:
+    def encode(self, batch: SequenceBatch) -> Float[Tensor, "b d"]:
         return self.net.last(batch)
 
     def score(self, user: Float[Tensor, "b d"], items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
         return self.net.scores(user, items)
 
-    def influence(self, batch: Histories) -> Float[Tensor, " n"]:
+    def influence(self, batch: SequenceBatch) -> Float[Tensor, " n"]:
         assert self.how is not None
         return influence(self.net, batch, self.how)
 
-    def asked_about(self, batch: Histories) -> Int[Tensor, " b"]:
+    def asked_about(self, batch: SequenceBatch) -> Int[Tensor, " b"]:
         """Returns the item that is recommended first."""
         return recommended(self, batch, 1).top[:, 0].clamp(min=0)
 
-    def log_probability(self, batch: Histories, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+    def log_probability(self, batch: SequenceBatch, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Computes the log softmax over all items; only cross-entropy calibrates it."""
         scores = self.score(self.encode(batch), torch.arange(self.item_count, device=items.device))
         return scores.double().log_softmax(-1).gather(1, items[:, None])[:, 0]
 
-    def groups(self, batch: Histories) -> list[list[int]]:
+    def groups(self, batch: SequenceBatch) -> list[list[int]]:
         return [list(group.sequences) for group in Packing(batch.lengths, causal=True).groups]
 
     def record_pass(
-        self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
+        self, batch: SequenceBatch, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
     ) -> RecordedPass:
         with torch.no_grad(), also as written, record(self.net, implied=True) as found:
             hidden = self.net(batch)
@@ -108,7 +108,7 @@ class NextItem(Recommender):
         top = recommended(self, batch, count, user=user).top if count else batch.items.new_zeros(len(batch), 0)
         return HistoryPass(self.net, batch, user, top, found, written)
 
-    def invariants(self, batch: Histories) -> Sequence[Invariance]:
+    def invariants(self, batch: SequenceBatch) -> Sequence[Invariance]:
         """The output at a position depends only on its user's items up to this position."""
         if self.item_count < 2:
             return ()

@@ -13,7 +13,7 @@ from zoo.errors import ConfigError, warn
 from zoo.maps.describe import number
 from zoo.plurals import count_noun
 from zoo.tasks.base import EXAMPLE
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import occlusion
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 
@@ -27,7 +27,7 @@ _NAMED = 3
 
 
 def answers(
-    module: Recommender, batch: Histories, *, top: int = TOP, why: Why | None = None, seen: bool = False
+    module: Recommender, batch: SequenceBatch, *, top: int = TOP, why: Why | None = None, seen: bool = False
 ) -> dict[str, list[Any]]:
     """Returns user, split, held_out, rank, item, title, score and because, with one entry for each recommendation.
 
@@ -68,7 +68,7 @@ def answers(
     return columns
 
 
-def recommended(module: Recommender, batch: Histories, top: int, *, seen: bool = False, user: Any = None) -> Ranked:
+def recommended(module: Recommender, batch: SequenceBatch, top: int, *, seen: bool = False, user: Any = None) -> Ranked:
     """Ranks all items for each user; no item counts as held out.
 
     Args:
@@ -80,14 +80,16 @@ def recommended(module: Recommender, batch: Histories, top: int, *, seen: bool =
     return protocol.recommend(lambda items: module.score(user, items), after_all, top)
 
 
-def contributions(module: Recommender, batch: Histories, items: Int[Tensor, "b k"], why: Why) -> Float[Tensor, "n k"]:
+def contributions(
+    module: Recommender, batch: SequenceBatch, items: Int[Tensor, "b k"], why: Why
+) -> Float[Tensor, "n k"]:
     """Computes the contribution of each position to the score of each of its user's items."""
     if why == "attention":
         return module.weights(batch, items)
     return occlusion(module.score_own, batch, items)
 
 
-def because(batch: Histories, values: Float[Tensor, "n k"], *, is_share: bool) -> list[list[str]]:
+def because(batch: SequenceBatch, values: Float[Tensor, "n k"], *, is_share: bool) -> list[list[str]]:
     """Names the past items that contributed most to each user's items: "Toy Story (1995) .41; Jumanji .22".
 
     At most three items are named, each with at least a quarter of the greatest value; a share must also be at least

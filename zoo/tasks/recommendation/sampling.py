@@ -16,12 +16,12 @@ from torch import Tensor
 
 from zoo.errors import DataError
 from zoo.nn.segments import owners
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 
 Shape = Literal["uniform", "log_uniform", "popularity"]
 
 
-class Unseen:
+class NegativeSampler:
     """The items that each user of a batch has not seen.
 
     Args:
@@ -41,7 +41,7 @@ class Unseen:
         self._before = users * (items + 1) + seen - index  # number of smaller unseen items, 0 to `items` inclusive
 
     @classmethod
-    def of(cls, batch: Histories) -> Unseen:
+    def of(cls, batch: SequenceBatch) -> NegativeSampler:
         """Returns the items that the users of a batch have not chosen, without the row of unknown items."""
         seen, lengths, items = batch.seen, batch.seen_lengths, len(batch.catalogue)
         if batch.catalogue.unknown is None:

@@ -22,7 +22,7 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Task
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.command_options import CommandOption
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import How, by_user, gold_positions, map_name, occluded
 from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, RecordedPass
 from zoo.tasks.recommendation.predictions import TOP, answers, checked, recommended
@@ -33,7 +33,7 @@ from zoo.tasks.recommendation.ranking.ranks import Ranked
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
     from zoo.tasks.recommendation.datamodule import HistoryData
-    from zoo.tasks.recommendation.explanation import UserMaps
+    from zoo.tasks.recommendation.explanation import UserExplainer
 
 
 class Recommender(Task):
@@ -69,7 +69,7 @@ class Recommender(Task):
         self.pointing = distributed.GlobalMean()
 
     @abstractmethod
-    def encode(self, batch: Histories) -> Any:
+    def encode(self, batch: SequenceBatch) -> Any:
         """Computes the representation of users from which scores are computed, once for a batch."""
 
     @abstractmethod
@@ -77,16 +77,16 @@ class Recommender(Task):
         """Computes each user's scores of these items; a higher score means a more likely choice."""
 
     @abstractmethod
-    def influence(self, batch: Histories) -> Float[Tensor, " n"]:
+    def influence(self, batch: SequenceBatch) -> Float[Tensor, " n"]:
         """Computes the share of each position in the prediction of its user's next item, by attention."""
 
     @abstractmethod
-    def groups(self, batch: Histories) -> list[list[int]]:
+    def groups(self, batch: SequenceBatch) -> list[list[int]]:
         """Divides the users of a batch into groups for `record_pass`, whose memory is that of one group's maps."""
 
     @abstractmethod
     def record_pass(
-        self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
+        self, batch: SequenceBatch, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
     ) -> RecordedPass:
         """Records the attention of a pass over one of the `groups`, and recommends items to each user.
 
@@ -97,32 +97,32 @@ class Recommender(Task):
         """
 
     @abstractmethod
-    def asked_about(self, batch: Histories) -> Int[Tensor, " b"]:
+    def asked_about(self, batch: SequenceBatch) -> Int[Tensor, " b"]:
         """Returns the item of each user that the scored map explains."""
 
     @abstractmethod
-    def log_probability(self, batch: Histories, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+    def log_probability(self, batch: SequenceBatch, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Computes the log probability of one item for each user in float64."""
 
-    def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
+    def weights(self, batch: SequenceBatch, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
         """Computes the share of each position in the score of each of its user's items, by attention.
 
         Here the shares are the same for all items.
         """
         return self.influence(batch)[:, None].expand(-1, items.shape[1])
 
-    def score_own(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "b k"]:
+    def score_own(self, batch: SequenceBatch, items: Int[Tensor, "b k"]) -> Float[Tensor, "b k"]:
         """Computes the scores of items that differ from user to user."""
         distinct, which = torch.unique(items, return_inverse=True)
         return self.score(self.encode(batch), distinct).gather(1, which)
 
-    def validation_step(self, batch: Histories, batch_idx: int) -> None:
+    def validation_step(self, batch: SequenceBatch, batch_idx: int) -> None:
         self.val_ranks.update(self.ranked(batch, lists=False).ranks)
 
     def on_validation_epoch_end(self) -> None:
         self._log("val", self.val_ranks)
 
-    def test_step(self, batch: Histories, batch_idx: int) -> None:
+    def test_step(self, batch: SequenceBatch, batch_idx: int) -> None:
         """Updates all metrics with a batch of any split; the evaluation renames them after the split."""
         ranked = self.ranked(batch, lists=self.test_ranks.lists)
         self.test_ranks.update(ranked.ranks, ranked.top)
@@ -142,13 +142,13 @@ class Recommender(Task):
         if self.ranking.negatives is not None and self.test_ranks.lists:
             self._log("test", self.test_all, "full_")
 
-    def explain(self, batch: Histories) -> AttentionMap:
+    def explain(self, batch: SequenceBatch) -> AttentionMap:
         """Computes the scored map: one query for each user, the next item; the keys are the history, oldest first."""
         if self.how is None:
             raise ConfigError("this model has no map to score: its attention has no weights")
         return by_user(self.shares(batch), batch, map_name(self.how, self.net))
 
-    def shares(self, batch: Histories) -> Float[Tensor, " n"]:
+    def shares(self, batch: SequenceBatch) -> Float[Tensor, " n"]:
         """Computes the share of each position in the prediction of the next item, as in the scored map."""
         if self.how == "occlusion":
             return occluded(self.score_own, batch, recommended(self, batch, 1).top.clamp(min=0))
@@ -166,10 +166,10 @@ class Recommender(Task):
             return occluded(self.score_own, recorded.batch, best.clamp(min=0))
         return recorded.shares(self.how)
 
-    def maps(self, data: HistoryData, options: MapOptions) -> UserMaps:
-        from zoo.tasks.recommendation.explanation import UserMaps
+    def maps(self, data: HistoryData, options: MapOptions) -> UserExplainer:
+        from zoo.tasks.recommendation.explanation import UserExplainer
 
-        return UserMaps(self, data, options)
+        return UserExplainer(self, data, options)
 
     predict_options = (
         CommandOption(name="top", kind=int, metavar="N", help=f"the N best items for each user; default: {TOP}"),
@@ -199,11 +199,11 @@ class Recommender(Task):
     def reference_column(self) -> str:
         return "held_out"
 
-    def predict_step(self, batch: Histories, batch_idx: int = 0) -> dict[str, list[Any]]:
+    def predict_step(self, batch: SequenceBatch, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with one entry for each user; `loss` is the rank of the held-out item, or None."""
         return self.predicted(batch, self.ranked(batch))
 
-    def predicted(self, batch: Histories, found: Ranked) -> dict[str, list[Any]]:
+    def predicted(self, batch: SequenceBatch, found: Ranked) -> dict[str, list[Any]]:
         """Returns the columns of `predict_step`."""
         names = [batch.catalogue.names[item] if item >= 0 else "" for item in found.top[:, 0].tolist()]
         held_out = batch.held_out.tolist()
@@ -223,7 +223,7 @@ class Recommender(Task):
             return described
         return f"{described}; full_: {replace(self.ranking, negatives=None).describe(self.item_count)}"
 
-    def ranked(self, batch: Histories, *, lists: bool = True, user: Any = None) -> Ranked:
+    def ranked(self, batch: SequenceBatch, *, lists: bool = True, user: Any = None) -> Ranked:
         """Computes the rank of each held-out item, and the best items.
 
         Args:

@@ -5,8 +5,8 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "decoding_config": ["Longest"],
-        "reinforce": ["Reward"],
+        "decoding_config": ["MaxLength"],
+        "reinforce": ["ReinforceLoss"],
         "scheduled_sampling": ["ScheduledSampling"],
     },
 )

@@ -37,7 +37,7 @@ _REASONS = {
 }
 
 
-class Collapse(nn.Module):
+class AlignmentCollapseMonitor(nn.Module):
     """Three measures of an alignment, each from 0 to 1, where 1 is a collapse.
 
     `nothing` is the share of the weight that the steps lack, `one_place` the largest share of one place in all weight

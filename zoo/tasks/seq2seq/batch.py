@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.data.transfer import to_device
 from zoo.tasks.seq2seq.targets import Targets
-from zoo.tasks.seq2seq.text_codec import Language, Spelled
+from zoo.tasks.seq2seq.text_codec import TextCodec, WordSegmentation
 
 
 class BatchSource(Protocol):
@@ -31,7 +31,7 @@ W = TypeVar("W")
 
 
 @dataclass(frozen=True, eq=False)
-class GeneratingBatch(ABC, Generic[S, W]):
+class Seq2SeqBatch(ABC, Generic[S, W]):
     """Sources and their texts.
 
     Args:
@@ -56,7 +56,7 @@ class GeneratingBatch(ABC, Generic[S, W]):
 
     @property
     @abstractmethod
-    def language(self) -> Language | None:
+    def language(self) -> TextCodec | None:
         """The language that is written, by which numbers become texts."""
 
     @property
@@ -100,10 +100,10 @@ class GeneratingBatch(ABC, Generic[S, W]):
         return replace(self, targets=targets, gold=None)
 
 
-AnyBatch = GeneratingBatch[Any, Any]
+AnyBatch = Seq2SeqBatch[Any, Any]
 
 
-def spelled_target(batch: AnyBatch, number: int) -> Spelled:
+def segment_target(batch: AnyBatch, number: int) -> WordSegmentation:
     """Returns the words of an example's given text, as the model knows them."""
     assert batch.targets is not None
     assert batch.language is not None

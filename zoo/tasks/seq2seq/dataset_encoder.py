@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Bool
 
 from zoo.data.ragged import RaggedArray, RaggedBuilder
-from zoo.tasks.seq2seq.text_codec import UNKNOWN, Language
+from zoo.tasks.seq2seq.text_codec import UNKNOWN, TextCodec
 from zoo.text import Subwords, Tokenizer, Tokens
 from zoo.text.vocabulary import Policy
 
 
-class Encoder:
+class DatasetEncoder:
     """Tokenises texts, each once, and numbers their tokens by first occurrence until there is a vocabulary.
 
     Args:
@@ -44,7 +44,7 @@ class Encoder:
         """The texts so far, in first-occurrence numbers."""
         return self._texts.build()
 
-    def encoded(self, language: Language) -> RaggedArray:
+    def encoded(self, language: TextCodec) -> RaggedArray:
         """The texts in the numbers of a language. A text without any token is one unknown token."""
         texts = self.texts
         table = np.array(language.vocabulary.encode(self.numbers), dtype=np.int32)
@@ -60,7 +60,7 @@ def first(tokens: Tokens, most: int | None) -> Tokens:
     return Tokens(tokens.names[:most], tokens.spans[:most], tokens.words[:most])
 
 
-def counted(encoders: Iterable[Encoder], rows: Bool[np.ndarray, " n"]) -> Counter[str]:
+def counted(encoders: Iterable[DatasetEncoder], rows: Bool[np.ndarray, " n"]) -> Counter[str]:
     """How often each token occurs in some of the texts, of encoders that share their numbers."""
     found: Counter[str] = Counter()
     for each in encoders:
@@ -72,14 +72,14 @@ def counted(encoders: Iterable[Encoder], rows: Bool[np.ndarray, " n"]) -> Counte
 
 
 def learned_language(
-    encoders: Sequence[Encoder],
+    encoders: Sequence[DatasetEncoder],
     rows: Bool[np.ndarray, " n"],
     *,
     min_count: int = 1,
     max_size: int | None = None,
-    origin: Language | None = None,
+    origin: TextCodec | None = None,
     policy: Policy = "unite",
-) -> Language:
+) -> TextCodec:
     """Makes the language of some of the texts.
 
     Args:
@@ -94,4 +94,4 @@ def learned_language(
     if isinstance(tokeniser, Subwords):
         counts.update(tokeniser.pieces)  # also those that training lacks
         min_count = 1
-    return Language.learned(tokeniser, counts, min_count=min_count, max_size=max_size, origin=origin, policy=policy)
+    return TextCodec.learned(tokeniser, counts, min_count=min_count, max_size=max_size, origin=origin, policy=policy)

@@ -21,7 +21,7 @@ from zoo.types import validate_ranges
 
 @validate_ranges
 @dataclass(frozen=True)
-class Longest:
+class MaxLength:
     """The largest number of tokens of a text, its end included: factor times the length of its source, plus constant.
 
     Args:
@@ -37,7 +37,7 @@ class Longest:
 
 
 @dataclass(frozen=True)
-class Writing:
+class DecodingConfig:
     """A way to write the texts of a batch. Padding and the begin are never written.
 
     Args:
@@ -47,7 +47,7 @@ class Writing:
     """
 
     search: BeamSearch | Sampling
-    longest: Longest
+    longest: MaxLength
     seed: int = 0
 
     def __call__(self, decoder: Decoder[Any, Any], source: Any, ids: Sequence[str]) -> list[list[Hypothesis]]:
@@ -82,7 +82,7 @@ class Writing:
         parts += [f"at most {self.longest.factor:g} x source + {self.longest.constant} tokens"]
         return ", ".join(parts)
 
-    def greedy(self) -> Writing:
+    def greedy(self) -> DecodingConfig:
         """Returns greedy search with the same limits and constraints."""
         return replace(self, search=BeamSearch(width=1, constraints=self.search.constraints))
 

@@ -10,7 +10,7 @@ from zoo.decoding.ranking import GNMTLength
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError
 from zoo.tasks.command_options import COUNT, NOT_NEGATIVE, POSITIVE, CommandOption
-from zoo.tasks.seq2seq.decoding_config import Longest, Writing
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig, MaxLength
 
 SEARCH_OPTIONS = (
     CommandOption(name="beam", kind=COUNT, metavar="N", help="hypotheses that the search keeps; 1 is greedy search"),
@@ -45,7 +45,7 @@ _OF_SAMPLES = ("temperature", "top_k", "top_p", "seed")
 
 
 def chosen(
-    writing: Writing,
+    writing: DecodingConfig,
     *,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -58,7 +58,7 @@ def chosen(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-) -> Writing:
+) -> DecodingConfig:
     """Returns the way to write that the options of the command ask for; what is not given is as in `writing`."""
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     of_samples = {name: value for name, value in given.items() if value is not None}
@@ -88,10 +88,10 @@ def chosen(
         raise ConfigError(f"options of the search: {error}") from error
 
 
-def _limited(writing: Writing, max_length: int | None, no_repeat: int | None) -> Writing:
+def _limited(writing: DecodingConfig, max_length: int | None, no_repeat: int | None) -> DecodingConfig:
     """Returns the way to write with limits of the number of tokens and of what is repeated."""
     if max_length is not None:
-        writing = replace(writing, longest=Longest(factor=0.0, constant=max_length))
+        writing = replace(writing, longest=MaxLength(factor=0.0, constant=max_length))
     if no_repeat is None:
         return writing
     constraints: Constraints = replace(writing.search.constraints, unrepeated=no_repeat)

@@ -10,17 +10,17 @@ import torch
 
 from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.maps.explainer import MapOptions, MappedExample
-from zoo.tasks.dataset_explainer import SplitMaps
-from zoo.tasks.seq2seq.metrics import TextFigures
-from zoo.tasks.seq2seq.word_alignment import Forced
+from zoo.maps.explainer import ExplainedExample, MapOptions
+from zoo.tasks.dataset_explainer import DatasetExplainer
+from zoo.tasks.seq2seq.metrics import TextMetrics
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
 
 
-class WritingMaps(SplitMaps):
+class Seq2SeqExplainer(DatasetExplainer):
     """Writes a text of each example, and reads the one that won again, in a forced pass that maps come from.
 
     Args:
-        module: The task, a `WritingTask`.
+        module: The task, a `Seq2SeqTask`.
         data: Its data.
         records: All examples that were read, with `ids` and `numbers(split)`.
         figures: What the table is measured by.
@@ -30,14 +30,14 @@ class WritingMaps(SplitMaps):
     of_reference: ClassVar[str]
     """Name of the map of the reference, which truth is measured by."""
 
-    def __init__(self, module: Any, data: Any, records: Any, figures: TextFigures, options: MapOptions) -> None:
+    def __init__(self, module: Any, data: Any, records: Any, figures: TextMetrics, options: MapOptions) -> None:
         super().__init__(module, data, records, options)
         self.figures = figures
 
     @abstractmethod
     def drawn(
-        self, batch: Any, found: Recording, best: Hypothesis, of_best: Forced, of_reference: Any
-    ) -> MappedExample:
+        self, batch: Any, found: Recording, best: Hypothesis, of_best: ForcedDecoding, of_reference: Any
+    ) -> ExplainedExample:
         """Returns an example with its maps.
 
         Args:
@@ -48,7 +48,7 @@ class WritingMaps(SplitMaps):
             of_reference: The weights of the site that aligns while the given text was read; None: there is none.
         """
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         for which in self.chosen:
             batch = self.batch(which)
             best = [texts[0] for texts in self.module.write(batch)]
@@ -57,9 +57,11 @@ class WritingMaps(SplitMaps):
             of_reference = None if batch.targets is None else self.module.forced_references(batch).weights
             yield self.drawn(batch, found, best[0], of_best, of_reference)
 
-    def judged(self, batch: Any, best: Sequence[Hypothesis], forced: Forced) -> tuple[Forced, dict[str, list[Any]]]:
+    def judged(
+        self, batch: Any, best: Sequence[Hypothesis], forced: ForcedDecoding
+    ) -> tuple[ForcedDecoding, dict[str, list[Any]]]:
         """Adds texts to the figures; returns the forced pass over the given ones, and their columns."""
-        references: Forced = self.module.forced_references(batch)
+        references: ForcedDecoding = self.module.forced_references(batch)
         self.figures.add(batch, best, forced, references)
         losses = (-references.log_probability.double().sum(1) / batch.targets.lengths).tolist()
         return references, {"reference": [each[0] for each in batch.references], "loss": losses}

@@ -11,14 +11,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.maps import plots
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.tasks.seq2seq.decoding_config import begins
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Reach(NamedTuple):
+class GradientByDistance(NamedTuple):
     """Mean norms of gradients at one distance."""
 
     distance: int
@@ -30,7 +30,7 @@ class Reach(NamedTuple):
     """Over the pairs that are gold: a token and the place that it was made of."""
 
 
-class Reached:
+class GradientDistanceTally:
     """Mean norms of the gradient of the logit of y_t with respect to the input x_j, by distance.
 
     The distance is the number of steps from reading x_j to writing y_t along the source and the text, k - j + t: the
@@ -52,14 +52,16 @@ class Reached:
                 sums[2] += is_origin
                 sums[3] += norm * is_origin
 
-    def rows(self) -> list[Reach]:
+    def rows(self) -> list[GradientByDistance]:
         return [
-            Reach(distance, int(count), total / count, int(origins), of_origin / origins if origins else None)
+            GradientByDistance(
+                distance, int(count), total / count, int(origins), of_origin / origins if origins else None
+            )
             for distance, (count, total, origins, of_origin) in sorted(self._sums.items())
         ]
 
 
-def gradient_norms(net: GeneratingNet, source: Any, tokens: Sequence[int]) -> Float[Tensor, "n k"]:
+def gradient_norms(net: Seq2SeqModel, source: Any, tokens: Sequence[int]) -> Float[Tensor, "n k"]:
     """Returns the norm of the gradient of each token's logit at each place of the source.
 
     The logit is that above the mean of all tokens: where a model is sure, the gradient of the probability is zero.
@@ -83,7 +85,7 @@ def gradient_norms(net: GeneratingNet, source: Any, tokens: Sequence[int]) -> Fl
 
 
 @contextmanager
-def inputs_of(net: GeneratingNet) -> Iterator[list[Tensor]]:
+def inputs_of(net: Seq2SeqModel) -> Iterator[list[Tensor]]:
     """A context in which the inputs of a net begin a graph; each pass adds its own to the list."""
     found: list[Tensor] = []
 
@@ -98,7 +100,7 @@ def inputs_of(net: GeneratingNet) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def reach_figure(rows: Sequence[Reach], *, title: str) -> Figure:
+def reach_figure(rows: Sequence[GradientByDistance], *, title: str) -> Figure:
     """Draws the mean norms over the distance, on a logarithmic scale."""
     from matplotlib.figure import Figure
 

@@ -15,7 +15,7 @@ from zoo import distributed
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.tasks.seq2seq.batch import AnyBatch
 from zoo.tasks.seq2seq.score_metrics import Sums, corpus_score
-from zoo.tasks.seq2seq.word_alignment import Forced
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
 from zoo.text import Perplexity, Score
 
 _FEW = 5
@@ -44,7 +44,7 @@ class Scored(NamedTuple):
     of_reference: Float[Tensor, "m k"] | None
 
 
-class TextFigures(nn.Module, ABC):
+class TextMetrics(nn.Module, ABC):
     """Loss and perplexity of the given texts, and scores of the written ones; a domain adds its own figures.
 
     Args:
@@ -80,7 +80,9 @@ class TextFigures(nn.Module, ABC):
         for metric in self.of.values():
             metric.reset()  # type: ignore[operator]
 
-    def add(self, batch: AnyBatch, written: Sequence[Hypothesis], of_written: Forced, of_references: Forced) -> None:
+    def add(
+        self, batch: AnyBatch, written: Sequence[Hypothesis], of_written: ForcedDecoding, of_references: ForcedDecoding
+    ) -> None:
         """Adds a batch.
 
         Args:
@@ -129,7 +131,7 @@ class TextFigures(nn.Module, ABC):
         metric.update(values)
 
 
-class ByLength:
+class LengthBuckets:
     """Sums of a corpus score for each class of lengths.
 
     Args:

@@ -10,15 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.tasks.base import EXAMPLE
 from zoo.tasks.seq2seq.batch import AnyBatch
-from zoo.tasks.seq2seq.decoding_config import Writing
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import read_again
 
 
-class Answers:
+class PredictionTable:
     """The texts of a batch, a row each.
 
     Args:
@@ -31,7 +31,7 @@ class Answers:
         written: The text of each row.
     """
 
-    def __init__(self, batch: AnyBatch, found: Sequence[Sequence[Hypothesis]], writing: Writing) -> None:
+    def __init__(self, batch: AnyBatch, found: Sequence[Sequence[Hypothesis]], writing: DecodingConfig) -> None:
         self.batch, self.is_ranked = batch, writing.count > 1
         self.examples = [number for number, texts in enumerate(found) for _ in texts]
         self.ranks = [rank for texts in found for rank, _ in enumerate(texts, start=1)]
@@ -62,7 +62,7 @@ class Answers:
         columns["probability"] = [each.probability for each in self.written]
         return columns
 
-    def weights(self, net: GeneratingNet) -> Float[Tensor, "r n k"] | None:
+    def weights(self, net: Seq2SeqModel) -> Float[Tensor, "r n k"] | None:
         """Returns the weights with which texts attended to their sources, from a forced pass; None if none."""
         source = self.batch.source
         rows = source.select(torch.tensor(self.examples, device=source.lengths.device))

@@ -14,7 +14,7 @@ from zoo.types import NonNegativeFloat, Probability, validate_ranges
 
 
 @validate_ranges
-class Reward(nn.Module):
+class ReinforceLoss(nn.Module):
     """sum_t lambda_r (R_t - b_t) log p(s_t) + lambda_e H(p_t), which training maximises (Xu et al. 2015, section 4.1).
 
     s_t is the key that step t drew from p_t, and R_t = - sum_{u >= t} loss_u its reward: a draw changes no token before

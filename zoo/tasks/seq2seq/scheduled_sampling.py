@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.types import Fraction, PositiveInt, validate_ranges
 
 
@@ -30,8 +30,8 @@ class ScheduledSampling:
         return self.share * min(1.0, step / self.steps)
 
 
-def partly_free(
-    net: GeneratingNet, source: Any, read: Int[Tensor, "b n"], share: float
+def mix_predictions(
+    net: Seq2SeqModel, source: Any, read: Int[Tensor, "b n"], share: float
 ) -> Float[Tensor, "b n vocabulary"]:
     """Returns the logits of a decoder that reads, with probability `share`, a token drawn from its own prediction.
 

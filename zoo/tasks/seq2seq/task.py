@@ -16,30 +16,30 @@ from zoo.attention.recording.recorder import Recording
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError, escape_control, truncate
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Invariance, Task
 from zoo.tasks.baselines import Baseline, compare_with_texts
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.seq2seq.batch import AnyBatch
-from zoo.tasks.seq2seq.decoding_config import Longest, Writing
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig, MaxLength
 from zoo.tasks.seq2seq.decoding_options import SEARCH_OPTIONS, WRITING_OPTIONS, chosen
-from zoo.tasks.seq2seq.metrics import TextFigures
-from zoo.tasks.seq2seq.predictions import Answers
-from zoo.tasks.seq2seq.reinforce import Reward
-from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling, partly_free
+from zoo.tasks.seq2seq.metrics import TextMetrics
+from zoo.tasks.seq2seq.predictions import PredictionTable
+from zoo.tasks.seq2seq.reinforce import ReinforceLoss
+from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling, mix_predictions
 from zoo.tasks.seq2seq.score_metrics import corpus_score
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.seq2seq.word_alignment import Forced, read_again
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, read_again
 from zoo.text import Score
 from zoo.types import Probability, validate_ranges
 
-DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), Longest()
+DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), MaxLength()
 
 
 @validate_ranges
-class WritingTask(Task):
+class Seq2SeqTask(Task):
     """Cross-entropy of given texts; in validation and tests, scores of those that the model writes on its own.
 
     In validation it writes by greedy search, in tests and predictions by `search`. A domain gives its net, its figures
@@ -61,28 +61,28 @@ class WritingTask(Task):
     """Word for what is read, such as "text" or "picture"."""
     text_noun: ClassVar[str]
     """Word for what is written, such as "translation" or "caption"; the column of `zoo predict`."""
-    net: GeneratingNet
+    net: Seq2SeqModel
     rewards = True
 
     def __init__(
         self,
         *,
-        net: GeneratingNet,
+        net: Seq2SeqModel,
         optimization: OptimizerConfig,
         validated: Mapping[str, Score],
-        figures: TextFigures,
+        figures: TextMetrics,
         smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
-        longest: Longest = DEFAULT_LONGEST,
+        longest: MaxLength = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
-        reward: Callable[[], Reward] = Reward,
+        reward: Callable[[], ReinforceLoss] = ReinforceLoss,
     ) -> None:
         super().__init__(optimization=optimization)
         self.net = net
         if search.ranking.coverage and not self.knows_coverage:
             raise ConfigError("model.search.ranking.coverage: this model does not know what it has covered; write 0")
         self.smoothing = smoothing
-        self.writing = Writing(search, longest)
+        self.writing = DecodingConfig(search, longest)
         self.scheduled = scheduled
         self._rewarded = self.needing_reward()
         self.reward = reward() if self._rewarded else None
@@ -165,7 +165,7 @@ class WritingTask(Task):
         return batch.targets
 
     @torch.no_grad()
-    def write(self, batch: Any, writing: Writing | None = None) -> list[list[Hypothesis]]:
+    def write(self, batch: Any, writing: DecodingConfig | None = None) -> list[list[Hypothesis]]:
         """Returns the texts that the model writes of each example, best first."""
         return (writing or self.writing)(self.net, batch.source, batch.ids)
 
@@ -175,11 +175,11 @@ class WritingTask(Task):
         language = batch.language
         return [[language.text(each.tokens) for each in hypotheses] for hypotheses in written]
 
-    def forced(self, batch: Any, written: Sequence[Hypothesis]) -> Forced:
+    def forced(self, batch: Any, written: Sequence[Hypothesis]) -> ForcedDecoding:
         """Lets the net read one of its texts of each example again, which maps come from."""
         return read_again(self.net, batch.source, [each.target(END) for each in written])
 
-    def forced_references(self, batch: Any) -> Forced:
+    def forced_references(self, batch: Any) -> ForcedDecoding:
         """Lets the net read the given texts."""
         return read_again(self.net, batch.source, [[*text, END] for text in self.known(batch).texts()])
 
@@ -235,7 +235,7 @@ class WritingTask(Task):
         """Has evaluation and maps search as options of the command say."""
         self.writing = self.choose_writing(**how)
 
-    def choose_writing(self, **how: Any) -> Writing:
+    def choose_writing(self, **how: Any) -> DecodingConfig:
         """Returns the way to write that the options of a command ask for.
 
         Raises:
@@ -248,7 +248,7 @@ class WritingTask(Task):
     def predictor(self, **how: Any) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the texts of each example."""
         writing = self.choose_writing(**how)
-        return lambda batch: Answers(batch, self.write(batch, writing), writing).columns(self.text_noun)
+        return lambda batch: PredictionTable(batch, self.write(batch, writing), writing).columns(self.text_noun)
 
     def baselines(self, data: Any) -> Sequence[Baseline]:
         return compare_with_texts(data.texts, self.figures.scores)
@@ -316,7 +316,7 @@ class WritingTask(Task):
     def _logits_of_targets(self, batch: Any, targets: Targets) -> Float[Tensor, "t vocabulary"]:
         share = 0.0 if self.scheduled is None else self.scheduled(self.global_step)
         if share > 0.0:
-            return partly_free(self.net, batch.source, targets.read, share)[targets.is_real]
+            return mix_predictions(self.net, batch.source, targets.read, share)[targets.is_real]
         logits: Tensor = self.net.head(self.net.features(batch.source, targets.read)[targets.is_real])
         return logits
 

@@ -17,14 +17,14 @@ SPECIALS: tuple[Special, ...] = ("pad", "unknown", "begin", "end")
 PAD, UNKNOWN, BEGIN, END = range(4)
 
 
-class Spelled(NamedTuple):
+class WordSegmentation(NamedTuple):
     """The words of a text, and the number of each token's word, or `NO_WORD`."""
 
     words: Sequence[str]
     owners: Sequence[int]
 
     @classmethod
-    def of_pieces(cls, pieces: Sequence[str], owners: Sequence[int]) -> Spelled:
+    def of_pieces(cls, pieces: Sequence[str], owners: Sequence[int]) -> WordSegmentation:
         """Joins tokens, as they stand in a text, to words."""
         words = [""] * (max(owners, default=NO_WORD) + 1)
         for piece, owner in zip(pieces, owners, strict=True):
@@ -34,7 +34,7 @@ class Spelled(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Language:
+class TextCodec:
     """A tokeniser and the vocabulary of its tokens."""
 
     tokeniser: Tokenizer
@@ -51,9 +51,9 @@ class Language:
         *,
         min_count: int = 1,
         max_size: int | None = None,
-        origin: Language | None = None,
+        origin: TextCodec | None = None,
         policy: Policy = "unite",
-    ) -> Language:
+    ) -> TextCodec:
         """Makes the language of counted tokens; for `origin` and `policy` see `Vocabulary.from_counts`."""
         names = () if origin is None else origin.vocabulary.tokens
         return cls(
@@ -64,7 +64,7 @@ class Language:
         )
 
     @classmethod
-    def from_state(cls, tokeniser: dict[str, Any], tokens: Sequence[str]) -> Language:
+    def from_state(cls, tokeniser: dict[str, Any], tokens: Sequence[str]) -> TextCodec:
         """Restores a language from the states of its tokeniser and its vocabulary.
 
         Raises:
@@ -109,7 +109,7 @@ class Language:
         specials = self.vocabulary.tokens[: len(SPECIALS)]
         return [name if name in specials else self.tokeniser.decode([name]).strip() or name for name in names]
 
-    def spelled(self, numbers: Iterable[int]) -> Spelled:
+    def spelled(self, numbers: Iterable[int]) -> WordSegmentation:
         """Returns the words of tokens, none of which is special except the unknown token."""
         names = self.vocabulary.decode(numbers)
         owners = self.tokeniser.words(names)
@@ -117,4 +117,4 @@ class Language:
         for name, owner in zip(names, owners, strict=True):
             if owner != NO_WORD:
                 parts[owner].append(name)
-        return Spelled([self.tokeniser.decode(each).strip() for each in parts], owners)
+        return WordSegmentation([self.tokeniser.decode(each).strip() for each in parts], owners)

@@ -12,12 +12,12 @@ from torch import Tensor
 from zoo.attention import record
 from zoo.attention.recording.recorder import Recording
 from zoo.decoding.teacher_forcing import force_decode
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.tasks.seq2seq.decoding_config import begins
 from zoo.text.tokens import NO_WORD
 
 
-class Forced(NamedTuple):
+class ForcedDecoding(NamedTuple):
     """A decoder that has read given texts.
 
     Attributes:
@@ -30,7 +30,7 @@ class Forced(NamedTuple):
 
 
 @torch.no_grad()
-def read_again(net: GeneratingNet, source: Any, texts: Sequence[Sequence[int]]) -> Forced:
+def read_again(net: Seq2SeqModel, source: Any, texts: Sequence[Sequence[int]]) -> ForcedDecoding:
     """Lets a net read texts, and records how it attends to their sources meanwhile.
 
     Args:
@@ -39,13 +39,13 @@ def read_again(net: GeneratingNet, source: Any, texts: Sequence[Sequence[int]]) 
         texts: The tokens of each text, with the end: `Hypothesis.target(END)`.
     """
     if net.align is None:
-        return Forced(force_decode(net, source, begins(source), texts), None)
+        return ForcedDecoding(force_decode(net, source, begins(source), texts), None)
     with record(net, layers=[net.align]) as maps:
         log_probability = force_decode(net, source, begins(source), texts)
-    return Forced(log_probability, weights_of(net, maps))
+    return ForcedDecoding(log_probability, weights_of(net, maps))
 
 
-def weights_of(net: GeneratingNet, maps: Recording) -> Float[Tensor, "b n k"] | None:
+def weights_of(net: Seq2SeqModel, maps: Recording) -> Float[Tensor, "b n k"] | None:
     """Returns the weights of the site that aligns, averaged over heads; None if it has none."""
     if net.align is None or net.align not in maps:
         return None

@@ -10,7 +10,7 @@ __getattr__, __all__ = exports(
         "datasets": ["audio_manifest", "fsdd", "fsdd_strings", "librispeech", "planted_tones", "speech_commands"],
         "datamodule": ["SpeechData"],
         "models.listen_attend_spell": ["ListenAttendSpell"],
-        "models.encoders": ["ConvolutionalListener", "PyramidalListener", "TransformerListener"],
+        "models.encoders": ["ConvRNNEncoder", "PyramidalRNNEncoder", "TransformerSpeechEncoder"],
         "task": ["Recogniser"],
     },
 )

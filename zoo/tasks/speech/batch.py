@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
-from zoo.tasks.seq2seq.batch import GeneratingBatch, all_known
+from zoo.tasks.seq2seq.batch import Seq2SeqBatch, all_known
 from zoo.tasks.seq2seq.source import Padded
 from zoo.tasks.seq2seq.targets import Targets
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.text_codec import TextCodec
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Frames(Padded):
 
 
 @dataclass(frozen=True, eq=False)
-class Utterances(GeneratingBatch[Frames, Written]):
+class SpeechBatch(Seq2SeqBatch[Frames, Written]):
     """A batch of recordings and what was said in them.
 
     Args:
@@ -87,11 +87,11 @@ class Utterances(GeneratingBatch[Frames, Written]):
     """
 
     gold: Int[Tensor, "b n 2"] | None = None
-    language: Language | None = None
+    language: TextCodec | None = None
     hop: float = 0.01
 
     @classmethod
-    def of(cls, utterances: Sequence[Utterance], language: Language | None = None, hop: float = 0.01) -> Utterances:
+    def of(cls, utterances: Sequence[Utterance], language: TextCodec | None = None, hop: float = 0.01) -> SpeechBatch:
         """Collates utterances, in their order."""
         targets, written = all_known([each.target for each in utterances]), all_known([e.written for e in utterances])
         spans = all_known([each.spans for each in utterances])

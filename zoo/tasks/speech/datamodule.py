@@ -18,17 +18,17 @@ from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import DataError, warn
 from zoo.tasks.base import TaskData
 from zoo.tasks.baselines import Texts
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import FOLDER, CommandOption
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, share_unknown
-from zoo.tasks.seq2seq.dataset_encoder import Encoder, learned_language
-from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, Language
-from zoo.tasks.speech.batch import Utterance, Utterances, Written
+from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, learned_language
+from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
+from zoo.tasks.speech.batch import SpeechBatch, Utterance, Written
 from zoo.tasks.speech.data import corpus as corpora
 from zoo.tasks.speech.data.augmentation import Augmentation
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import FEATURES, Features, Normalised, Scale
-from zoo.tasks.speech.data.readers import Alphabet, Reading, read_recordings_at, seconds
+from zoo.tasks.speech.data.readers import Alphabet, ReaderOptions, read_recordings_at, seconds
 from zoo.tasks.speech.small_data import FEW_RECORDINGS, choose_tokeniser
 from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
@@ -48,7 +48,7 @@ class SpeechSource:
     """
 
     read: Callable[[Features], Corpus]
-    reading: Reading = field(default_factory=Reading)
+    reading: ReaderOptions = field(default_factory=ReaderOptions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Content:
     """
 
     corpus: Corpus
-    language: Language
+    language: TextCodec
     targets: RaggedArray
     times: Sequence[Float64[np.ndarray, "_ 2"]] | None
     rows: Mapping[float, corpora.Rows]
@@ -91,7 +91,7 @@ class SpeechData(TaskData):
         max_vocabulary: The most tokens, the most frequent ones; null: all.
         vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_frames: The most frames of a batch, each recording counting as much as the longest; null: no limit.
-        kept_features: Whether fine-tuning takes the features of its checkpoint, with their mean and deviation.
+        cache_features: Whether fine-tuning takes the features of its checkpoint, with their mean and deviation.
     """
 
     input_options: ClassVar[Sequence[CommandOption]] = (
@@ -111,7 +111,7 @@ class SpeechData(TaskData):
     def __init__(
         self,
         source: SpeechSource,
-        batching: Batching,
+        batching: BatchOptions,
         *,
         features: Features = DEFAULT_FEATURES,
         augmentation: Augmentation | None = None,
@@ -123,7 +123,7 @@ class SpeechData(TaskData):
         max_vocabulary: Annotated[int, "> 4"] | None = None,
         vocabulary: Policy = "unite",
         max_frames: PositiveInt | None = None,
-        kept_features: bool = True,
+        cache_features: bool = True,
     ) -> None:
         super().__init__(source, batching)
         self.features = features
@@ -136,9 +136,9 @@ class SpeechData(TaskData):
         self.max_vocabulary = max_vocabulary
         self.vocabulary = vocabulary
         self.max_frames = max_frames
-        self.kept_features = kept_features
+        self.kept_features = cache_features
         self._kept: Normalised | None = None
-        self._origin: Language | None = None
+        self._origin: TextCodec | None = None
         """Language of the checkpoint that training starts from, whose tokeniser is kept."""
         self.on_bad_row = source.reading.on_bad_row
 
@@ -154,7 +154,7 @@ class SpeechData(TaskData):
         if self.trained is None and self.augmentation is not None:
             rows |= {speed: corpus.sounds.features(self.features, speed) for speed in self.augmentation.speeds}
         normalised = self._normalised(rows[1.0], train)
-        encoder, times = Encoder(self.tokeniser, {}), None if corpus.times is None else list[Any]()
+        encoder, times = DatasetEncoder(self.tokeniser, {}), None if corpus.times is None else list[Any]()
         for number, text in enumerate(corpus.texts):
             tokens = encoder.add(f"{text} " if text and self.closing_space else text or "")
             if times is not None and corpus.times is not None:
@@ -252,7 +252,7 @@ class SpeechData(TaskData):
         is_augmented = training and self.augmentation is not None and self.augmentation.changes
         return Examples(
             entries=range(len(numbers)) if is_augmented else encoded,
-            collate=partial(Utterances.of, language=content.language, hop=self.features.hop),
+            collate=partial(SpeechBatch.of, language=content.language, hop=self.features.hop),
             lengths=encoded.lengths(),
             max_tokens=self.max_frames,
             augment=_Augmented(encoded, self.augmentation) if is_augmented and self.augmentation else None,
@@ -276,7 +276,7 @@ class SpeechData(TaskData):
         is_global = self.features.normalise == "global"
         return Normalised(self.features, width, Scale.over(rows[number] for number in train) if is_global else None)
 
-    def _language(self, encoder: Encoder, corpus: Corpus) -> Language:
+    def _language(self, encoder: DatasetEncoder, corpus: Corpus) -> TextCodec:
         if self.trained is not None:
             return _language(self.trained)
         learns = (corpus.splits == TRAIN) & corpus.is_transcribed
@@ -365,9 +365,9 @@ def times_of_tokens(times: Float64[np.ndarray, "c 2"], tokens: Tokens) -> Float6
     return found
 
 
-def _language(state: Mapping[str, Any]) -> Language:
+def _language(state: Mapping[str, Any]) -> TextCodec:
     """The language of a checkpoint."""
-    return Language.from_state(state["tokeniser"], state["target_tokens"])
+    return TextCodec.from_state(state["tokeniser"], state["target_tokens"])
 
 
 def _alphabet(state: Mapping[str, Any]) -> Alphabet:
@@ -377,7 +377,7 @@ def _alphabet(state: Mapping[str, Any]) -> Alphabet:
     return Alphabet(letters, tokeniser["lower"])
 
 
-def _warn_of_unknown(corpus: Corpus, targets: RaggedArray, language: Language) -> None:
+def _warn_of_unknown(corpus: Corpus, targets: RaggedArray, language: TextCodec) -> None:
     """Says of how many transcripts that are held out a part cannot be written, because training lacks it."""
     found, examples = 0, set[str]()
     for number in np.flatnonzero((corpus.splits != TRAIN) & (corpus.splits != NONE) & corpus.is_transcribed).tolist():

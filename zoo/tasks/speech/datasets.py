@@ -25,7 +25,7 @@ from zoo.tasks.speech.data.published import (
     read_librispeech,
     read_speech_commands,
 )
-from zoo.tasks.speech.data.readers import Reading, read_folder, read_manifest
+from zoo.tasks.speech.data.readers import ReaderOptions, read_folder, read_manifest
 from zoo.tasks.speech.data.resampling import resampled
 from zoo.tasks.speech.datamodule import SpeechData, SpeechSource
 from zoo.tasks.speech.synthetic import RATE, Spoken, plant
@@ -136,7 +136,7 @@ def audio_manifest(
     cache: str | None = None,
 ) -> SpeechSource:
     """The user's own recordings, a table or a folder of sounds with their transcripts: see data/README.md."""
-    reading = Reading(
+    reading = ReaderOptions(
         path=path,
         text=text,
         start=start,

@@ -9,13 +9,13 @@ from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import plots
 from zoo.maps.explainer import MapOptions, Table
-from zoo.tasks.seq2seq.explanation import WritingMaps
-from zoo.tasks.seq2seq.word_alignment import Forced
+from zoo.tasks.seq2seq.explanation import Seq2SeqExplainer
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
 from zoo.tasks.speech.alignment_metrics import covered, diagonality, monotonic_steps, sounding
-from zoo.tasks.speech.batch import Utterances
-from zoo.tasks.speech.maps.example import ALIGNMENT, OF_REFERENCE, HeardRecording
-from zoo.tasks.speech.maps.perturbation import OccludableRecording
-from zoo.tasks.speech.metrics import Figures
+from zoo.tasks.speech.batch import SpeechBatch
+from zoo.tasks.speech.maps.example import ALIGNMENT, OF_REFERENCE, ExplainedTranscript
+from zoo.tasks.speech.maps.perturbation import PerturbableRecording
+from zoo.tasks.speech.metrics import SpeechMetrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from zoo.tasks.speech.task import Recogniser
 
 
-class SpeechMaps(WritingMaps):
+class SpeechExplainer(Seq2SeqExplainer):
     """`transcripts` has a row for each recording of the test split, or of the user's own; `times` one for each word and
     token of those that are drawn; `by_speaker`, `by_length` and `by_snr` one for each class of recordings."""
 
     noun, table, of_reference = "recording", "transcripts", OF_REFERENCE
 
     def __init__(self, module: Recogniser, data: SpeechData, options: MapOptions) -> None:
-        figures = Figures(module.wer, module.cer, module.stride)
+        figures = SpeechMetrics(module.wer, module.cer, module.stride)
         super().__init__(module, data, data.content.corpus, figures, options)
         self.scored = [ALIGNMENT, OF_REFERENCE]
 
@@ -46,16 +46,16 @@ class SpeechMaps(WritingMaps):
         return {"recordings": len(self.records.numbers(self.split)), "split": self.split}
 
     def drawn(
-        self, batch: Utterances, found: Recording, best: Hypothesis, of_best: Forced, of_reference: Any
-    ) -> HeardRecording:
-        return HeardRecording(
+        self, batch: SpeechBatch, found: Recording, best: Hypothesis, of_best: ForcedDecoding, of_reference: Any
+    ) -> ExplainedTranscript:
+        return ExplainedTranscript(
             batch, self.module.stride, found, best, of_best.weights, of_best.log_probability, of_reference
         )
 
-    def occludable(self, position: int) -> list[OccludableRecording]:
-        return [OccludableRecording(self.module, self.batch(position))]
+    def occludable(self, position: int) -> list[PerturbableRecording]:
+        return [PerturbableRecording(self.module, self.batch(position))]
 
-    def columns(self, batch: Utterances) -> dict[str, list[Any]]:
+    def columns(self, batch: SpeechBatch) -> dict[str, list[Any]]:
         """Transcript and its probability, the recording's length and noise; of given transcripts their loss; numbers of
         the alignment, and the share of the reference's weights on places without any token."""
         assert batch.language is not None

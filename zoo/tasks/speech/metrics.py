@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zoo import distributed
 from zoo.maps.metrics import gold_mass, pointing
-from zoo.tasks.seq2seq.metrics import Scored, TextFigures
+from zoo.tasks.seq2seq.metrics import Scored, TextMetrics
 from zoo.tasks.seq2seq.score_metrics import ratio
 from zoo.tasks.speech.alignment_metrics import (
     centres,
@@ -35,7 +35,7 @@ DECIBELS = Classes([0, 5, 10, 15, 20, 30])
 _PARTS = ("", "_substitutions", "_deletions", "_insertions")
 
 
-class Figures(TextFigures):
+class SpeechMetrics(TextMetrics):
     """The figures of an evaluation of transcripts.
 
     Args:

@@ -15,12 +15,12 @@ from torch import Tensor
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
 from zoo.tasks.command_options import CommandOption
-from zoo.tasks.seq2seq.decoding_config import Writing
-from zoo.tasks.seq2seq.predictions import Answers
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig
+from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import read_again
 from zoo.tasks.speech.alignment_metrics import focus, spoken
-from zoo.tasks.speech.batch import Utterances
+from zoo.tasks.speech.batch import SpeechBatch
 from zoo.tasks.speech.timestamp_writers import time_file
 from zoo.tasks.speech.timestamps import TOLERANCE, Timed, Times, times_of
 
@@ -41,7 +41,9 @@ TIME_OPTIONS = (
 _TIMES = "times"
 
 
-def answers(module: Recogniser, batch: Utterances, writing: Writing, *, timed: bool = False) -> dict[str, list[Any]]:
+def answers(
+    module: Recogniser, batch: SpeechBatch, writing: DecodingConfig, *, timed: bool = False
+) -> dict[str, list[Any]]:
     """id, split, seconds, reference, transcript, score and probability; the rank among several; on request `Times`.
 
     Args:
@@ -52,7 +54,7 @@ def answers(module: Recogniser, batch: Utterances, writing: Writing, *, timed: b
     """
     assert batch.language is not None
     seconds = [round(frames * batch.hop, 6) for frames in batch.source.lengths.tolist()]
-    rows = Answers(batch, module.write(batch, writing), writing)
+    rows = PredictionTable(batch, module.write(batch, writing), writing)
     columns = rows.columns(module.text_noun, about={"seconds": seconds})
     if not timed:
         return columns
@@ -90,7 +92,7 @@ def _written(word: Timed) -> str:
 
 
 def _times(
-    batch: Utterances,
+    batch: SpeechBatch,
     number: int,
     written: Hypothesis,
     weights: Float[Tensor, "n k"],

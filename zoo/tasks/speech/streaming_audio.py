@@ -29,7 +29,7 @@ _LOWPASS_WIDTH, _ROLLOFF = 6, 0.99
 """Defaults of `torchaudio.functional.resample`, which decide how many samples around it a result depends on."""
 
 
-class Sound(NamedTuple):
+class AudioStream(NamedTuple):
     """A recording that is read in blocks.
 
     Attributes:
@@ -42,7 +42,7 @@ class Sound(NamedTuple):
 
 
 @contextmanager
-def arriving(path: str) -> Iterator[Sound]:
+def read_audio_stream(path: str) -> Iterator[AudioStream]:
     """Opens a sound file, or with "-" a sound of standard input in a format that can be read from a pipe, such as WAV.
 
     Raises:
@@ -56,7 +56,7 @@ def arriving(path: str) -> Iterator[Sound]:
         with caught_noise():
             opened = soundfile.SoundFile(source, closefd=path != STANDARD_INPUT)
         with opened as file:
-            yield Sound(file.samplerate, _blocks(file))
+            yield AudioStream(file.samplerate, _blocks(file))
     except soundfile.LibsndfileError as error:
         raise DataError(f"{name} is no sound that can be read ({error}). Give WAV, FLAC, OGG or MP3.") from error
 
@@ -79,7 +79,7 @@ def _read_block(file: soundfile.SoundFile, size: int) -> Float32[np.ndarray, "_ 
     return block
 
 
-class Resampling:
+class StreamingResampler:
     """Samples at another rate, in parts.
 
     Args:
@@ -118,7 +118,7 @@ class Resampling:
         return np.asarray(found.numpy())
 
 
-class Framing:
+class StreamingFeatures:
     """Frames of sound, in parts, normalised over the training split or not at all.
 
     Args:

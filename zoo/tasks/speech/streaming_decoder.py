@@ -22,11 +22,11 @@ from zoo.decoding.decoder import next_scores
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.nn.seq2seq.state import Encoded, RecurrentState
 from zoo.tasks.command_options import CommandOption
-from zoo.tasks.seq2seq.decoding_config import Writing
-from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD, Language
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD, TextCodec
 from zoo.tasks.speech.data.features import Normalised
 from zoo.tasks.speech.datamodule import SpeechData
-from zoo.tasks.speech.streaming_audio import Framing, Resampling, arriving, refusal
+from zoo.tasks.speech.streaming_audio import StreamingFeatures, StreamingResampler, read_audio_stream, refusal
 from zoo.validation import ValidationError, validate
 
 _AT_ONCE = 64
@@ -65,7 +65,7 @@ class Streaming:
     """
 
     net: Any
-    writing: Writing
+    writing: DecodingConfig
 
     def __post_init__(self) -> None:
         check_streams(self.net)
@@ -177,10 +177,10 @@ def streamed(module: Any, path: str, others: Mapping[str, Any]) -> Iterator[dict
     return _rows(streaming, normalised, language, path)
 
 
-def _rows(streaming: Streaming, normalised: Normalised, language: Language, path: str) -> Iterator[dict[str, Any]]:
+def _rows(streaming: Streaming, normalised: Normalised, language: TextCodec, path: str) -> Iterator[dict[str, Any]]:
     hop, waited = normalised.features.hop, list[int]()
-    with arriving(path) as sound:
-        resampling, framing = Resampling(sound.rate, normalised.features.rate), Framing(normalised)
+    with read_audio_stream(path) as sound:
+        resampling, framing = StreamingResampler(sound.rate, normalised.features.rate), StreamingFeatures(normalised)
         for frames, last in _frames(sound.blocks, resampling.hear, framing.hear):
             for token in streaming.hear(frames, last=last):
                 waited.append(token.waited)
@@ -207,11 +207,11 @@ def _frames(
     yield framed(resampled(nothing, last=True), last=True), True
 
 
-def _known(about: Mapping[str, Any]) -> tuple[Language, Normalised]:
+def _known(about: Mapping[str, Any]) -> tuple[TextCodec, Normalised]:
     """Returns the language and the features of a checkpoint."""
     state = about["data"]
     try:
         validate(state, SpeechData.form, "zoo.data")
     except ValidationError as error:
         raise CheckpointError(f"{about['path']} is not a sound checkpoint: {error}") from error
-    return Language.from_state(state["tokeniser"], state["target_tokens"]), Normalised.from_state(state["features"])
+    return TextCodec.from_state(state["tokeniser"], state["target_tokens"]), Normalised.from_state(state["features"])

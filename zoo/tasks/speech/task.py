@@ -19,19 +19,19 @@ from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.optim import OptimizerConfig
 from zoo.plurals import count_noun
-from zoo.tasks.seq2seq.alignment_diagnostics import Collapse
-from zoo.tasks.seq2seq.decoding_config import Longest, Writing
+from zoo.tasks.seq2seq.alignment_diagnostics import AlignmentCollapseMonitor
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig, MaxLength
 from zoo.tasks.seq2seq.decoding_options import WRITING_OPTIONS
 from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling
 from zoo.tasks.seq2seq.targets import Targets, real
-from zoo.tasks.seq2seq.task import DEFAULT_SEARCH, WritingTask
+from zoo.tasks.seq2seq.task import DEFAULT_SEARCH, Seq2SeqTask
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.speech.metrics import Figures
+from zoo.tasks.speech.metrics import SpeechMetrics
 from zoo.tasks.speech.models.ctc import JointDecoder, needed, places_of
-from zoo.tasks.speech.models.ctc_prefixes import Heard
+from zoo.tasks.speech.models.ctc_prefixes import CTCOutput
 from zoo.tasks.speech.models.ragged import shortened
 from zoo.tasks.speech.predictions import TIME_OPTIONS, answers, beside
 from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
@@ -42,9 +42,9 @@ from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
     from zoo.tasks.speech.datamodule import SpeechData
-    from zoo.tasks.speech.explanation import SpeechMaps
+    from zoo.tasks.speech.explanation import SpeechExplainer
 
-DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
+DEFAULT_LONGEST = MaxLength(factor=0.25, constant=10)
 """Of frames of 10 ms: 25 tokens a second, and 10."""
 
 
@@ -52,18 +52,18 @@ _HIGH_ERROR = 0.2
 
 
 @validate_ranges
-class Recogniser(WritingTask):
+class Recogniser(Seq2SeqTask):
     """Cross-entropy of the tokens of given transcripts; the error rates of those that the model writes on its own.
 
     The best weights are those of the lowest character error rate in validation.
 
     Args:
-        net: `(features, tokens) -> GeneratingNet` with `stride`, the number of frames of a place that it attends to.
+        net: `(features, tokens) -> Seq2SeqModel` with `stride`, the number of frames of a place that it attends to.
         optimization: Optimizer, schedule, frozen layers and rates.
         features, tokens: From the data: width of a frame, and size of the vocabulary.
         recordings: From the data: number of training recordings, up to `FEW_RECORDINGS`.
         word_tokens: From the data: 1 if tokens are words, 0 if words are spelled.
-        smoothing, search, scheduled: See `WritingTask`.
+        smoothing, search, scheduled: See `Seq2SeqTask`.
         longest: Limit of the number of tokens of a transcript, by the number of frames of its recording.
         ctc: Share of the loss that is the loss of a CTC branch of the listener (Watanabe et al. 2017, eq. 13). With 0
             there is no branch. Default: `choose_ctc` of the number of recordings and their tokens.
@@ -80,12 +80,12 @@ class Recogniser(WritingTask):
     primary_worst = 1.0
     headline = ("cer", "wer", "perplexity", "loss")
     source_noun, text_noun = "recording", "transcript"
-    optional_parts: ClassVar[Sequence[str]] = (*WritingTask.optional_parts, "net.ctc")
+    optional_parts: ClassVar[Sequence[str]] = (*Seq2SeqTask.optional_parts, "net.ctc")
 
     def __init__(
         self,
         *,
-        net: Callable[..., GeneratingNet],
+        net: Callable[..., Seq2SeqModel],
         optimization: OptimizerConfig,
         features: PositiveInt,
         tokens: PositiveInt,
@@ -93,7 +93,7 @@ class Recogniser(WritingTask):
         word_tokens: NonNegativeInt = 0,
         smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
-        longest: Longest = DEFAULT_LONGEST,
+        longest: MaxLength = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
         ctc: Probability | None = None,
         guidance: NonNegativeFloat = 0.0,
@@ -110,7 +110,7 @@ class Recogniser(WritingTask):
             net=made,
             optimization=optimization,
             validated={"wer": wer, "cer": cer},
-            figures=Figures(wer, cer, made.stride),
+            figures=SpeechMetrics(wer, cer, made.stride),
             smoothing=smoothing,
             search=search,
             longest=longest,
@@ -124,7 +124,7 @@ class Recogniser(WritingTask):
         self.collapse = None
         if made.align is not None:
             site = made.get_submodule(made.align)
-            self.collapse = Collapse(f"net.{made.align}", compares=site.is_content_based)
+            self.collapse = AlignmentCollapseMonitor(f"net.{made.align}", compares=site.is_content_based)
             # guidance trains queries of ends to pass all places
             site.stops_at_end = bool(guidance) and type(site.normalizer).traits.streaming
 
@@ -157,7 +157,7 @@ class Recogniser(WritingTask):
             both = both + self.guidance * self._guidance(found, heard, targets)
         return both
 
-    def _guidance(self, found: AttentionMap, heard: Heard, targets: Targets) -> Tensor:
+    def _guidance(self, found: AttentionMap, heard: CTCOutput, targets: Targets) -> Tensor:
         """Returns the cross-entropy of attention with the path of the CTC branch: the mean over tokens.
 
         Of attention that moves forwards, the mean over ends is added, which would be lost among those of the tokens. A
@@ -190,7 +190,7 @@ class Recogniser(WritingTask):
             self.collapse.notice()
 
     @torch.no_grad()
-    def write(self, batch: Any, writing: Writing | None = None) -> list[list[Hypothesis]]:
+    def write(self, batch: Any, writing: DecodingConfig | None = None) -> list[list[Hypothesis]]:
         writing = writing or self.writing
         if not self.joint or isinstance(writing.search, Sampling):
             return super().write(batch, writing)
@@ -222,10 +222,10 @@ class Recogniser(WritingTask):
         found: Tensor | None = batch.gold_places(self.stride, self.places(batch).shape[1])
         return found
 
-    def maps(self, data: SpeechData, options: MapOptions) -> SpeechMaps:
-        from zoo.tasks.speech.explanation import SpeechMaps
+    def maps(self, data: SpeechData, options: MapOptions) -> SpeechExplainer:
+        from zoo.tasks.speech.explanation import SpeechExplainer
 
-        return SpeechMaps(self, data, options)
+        return SpeechExplainer(self, data, options)
 
     predict_options = (*WRITING_OPTIONS, *TIME_OPTIONS, STREAM)
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.text.tokens import NO_WORD
 
 TOLERANCE = 0.1
@@ -59,7 +59,7 @@ def times_of(
     tokens: Sequence[int],
     spans: Float[Tensor, "n 2"],
     log_probability: Float[Tensor, " n"],
-    language: Language,
+    language: TextCodec,
     hop: float,
     seconds: float,
     focus: Focus | None = None,

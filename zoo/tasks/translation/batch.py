@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from zoo.tasks.seq2seq.batch import GeneratingBatch, all_known
+from zoo.tasks.seq2seq.batch import Seq2SeqBatch, all_known
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.targets import Targets
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.text_codec import TextCodec
 
 Link = tuple[int, int]
 """A target token and the source token that it was made of, each by its place in its text."""
@@ -22,8 +22,8 @@ Link = tuple[int, int]
 class Languages:
     """The language that is read and the one that is written."""
 
-    source: Language
-    target: Language
+    source: TextCodec
+    target: TextCodec
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(GeneratingBatch[Source, Written]):
+class TranslationBatch(Seq2SeqBatch[Source, Written]):
     """A batch of texts and their translations.
 
     `gold` is a mask (b,n,k) of the source tokens that each target token, without the end, was made of.
@@ -83,7 +83,7 @@ class Pairs(GeneratingBatch[Source, Written]):
     languages: Languages | None = None
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], languages: Languages | None = None) -> Pairs:
+    def of(cls, pairs: Sequence[Pair], languages: Languages | None = None) -> TranslationBatch:
         """Collates pairs, in their order."""
         targets, written = all_known([pair.target for pair in pairs]), all_known([pair.written for pair in pairs])
         made = cls(
@@ -98,14 +98,14 @@ class Pairs(GeneratingBatch[Source, Written]):
         return made if links is None else made._with_gold(links)
 
     @property
-    def language(self) -> Language | None:
+    def language(self) -> TextCodec | None:
         return None if self.languages is None else self.languages.target
 
     def gold_of(self, chosen: Int[Tensor, " s"], source: Source, targets: Targets) -> Bool[Tensor, "s n k"]:
         assert self.gold is not None
         return self.gold[chosen, : targets.tokens.shape[1], : source.tokens.shape[1]]
 
-    def _with_gold(self, links: Sequence[Sequence[Link]]) -> Pairs:
+    def _with_gold(self, links: Sequence[Sequence[Link]]) -> TranslationBatch:
         if self.targets is None:
             return self
         gold = torch.zeros(*self.targets.tokens.shape, self.source.tokens.shape[1], dtype=torch.bool)

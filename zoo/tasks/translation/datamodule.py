@@ -18,15 +18,15 @@ from zoo.errors import CheckpointError, ConfigError, warn
 from zoo.plurals import count_noun
 from zoo.tasks.base import TaskData
 from zoo.tasks.baselines import Texts
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.length_limit import LONGEST_TEXT, LengthLimit
-from zoo.tasks.seq2seq.dataset_encoder import Encoder, first, learned_language
-from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, Language
-from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
+from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, first, learned_language
+from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
+from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch, Written
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import MOST_TOKENS, Reading
+from zoo.tasks.translation.data.pair_collector import MOST_TOKENS, ReaderOptions
 from zoo.tasks.translation.data.readers import read_pairs_at, texts_as_written, with_back_translated
 from zoo.tasks.translation.data.token_links import linked
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, new_tokenizer
@@ -47,7 +47,7 @@ class PairSource:
     """
 
     read: Callable[[], Corpus]
-    reading: Reading = field(default_factory=Reading)
+    reading: ReaderOptions = field(default_factory=ReaderOptions)
     is_own: bool = False
     place: Path | None = None
 
@@ -125,7 +125,7 @@ class PairData(TaskData):
     def __init__(
         self,
         source: PairSource,
-        batching: Batching,
+        batching: BatchOptions,
         *,
         tokeniser: Kind = "words",
         lower: bool = False,
@@ -159,7 +159,7 @@ class PairData(TaskData):
         self.kept_tokenisers = kept_tokenisers
         self._left_out: list[str] = []
         """The options that leave training pairs out."""
-        self._origin: dict[str, Language] = {}
+        self._origin: dict[str, TextCodec] = {}
         """Side -> language of the checkpoint that training starts from, whose tokeniser is kept."""
 
     def read(self) -> Content:
@@ -169,8 +169,8 @@ class PairData(TaskData):
         if self.trained is None:
             self.tokenisers = self._learned(corpus)
         numbers: dict[str, int] = {}
-        source = Encoder(self.tokenisers[0], numbers, self.max_source)
-        target = Encoder(self.tokenisers[1], numbers if self.joint else {})
+        source = DatasetEncoder(self.tokenisers[0], numbers, self.max_source)
+        target = DatasetEncoder(self.tokenisers[1], numbers if self.joint else {})
         links = None if corpus.links is None else RaggedBuilder(width=2)
         for number in range(len(corpus)):
             text = corpus.sources[number]
@@ -299,7 +299,7 @@ class PairData(TaskData):
         numbers = content.corpus.numbers(split)
         return Examples(
             entries=_Encoded(content, numbers, self.max_source, written=not training),
-            collate=partial(Pairs.of, languages=content.languages),
+            collate=partial(TranslationBatch.of, languages=content.languages),
             lengths=content.lengths[numbers].tolist(),
             max_tokens=self.max_tokens,
             shorten=Pair.shortened,
@@ -321,7 +321,7 @@ class PairData(TaskData):
             return both, both
         return learned(source, "source"), learned(target, "target")
 
-    def _languages(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Languages:
+    def _languages(self, encoders: Sequence[DatasetEncoder], learns: Bool[np.ndarray, " n"]) -> Languages:
         if self.trained is not None:
             return _languages(self.trained)
         sides = {"source": encoders} if self.joint else {"source": encoders[:1], "target": encoders[1:]}
@@ -338,13 +338,13 @@ class PairData(TaskData):
         ]
         return Languages(made[0], made[-1])
 
-    def _short_enough(self, corpus: Corpus, encoders: Sequence[Encoder]) -> Bool[np.ndarray, " n"]:
+    def _short_enough(self, corpus: Corpus, encoders: Sequence[DatasetEncoder]) -> Bool[np.ndarray, " n"]:
         """The mask of the user's own pairs that have no text with too many tokens."""
         lengths = {name: each.texts.lengths for name, each in zip(("source", "target"), encoders, strict=False)}
         limit = LengthLimit.of(self, self.source.reading.max_length, "pair" if len(encoders) > 1 else "text")
         return limit.kept(corpus.ids, lengths)
 
-    def _filtered(self, corpus: Corpus, source: Encoder, target: Encoder) -> Corpus:
+    def _filtered(self, corpus: Corpus, source: DatasetEncoder, target: DatasetEncoder) -> Corpus:
         """Without the training pairs that are too long or too uneven, which are counted."""
         lengths = np.stack([source.texts.lengths, target.texts.lengths])
         longer, shorter = lengths.max(0), np.maximum(lengths.min(0), 1)
@@ -401,9 +401,9 @@ class _Encoded(Sequence[Pair]):
 def _languages(state: Mapping[str, Any]) -> Languages:
     """The languages of a checkpoint."""
     sides = [(state[f"{side}_tokeniser"], state[f"{side}_tokens"]) for side in ("source", "target")]
-    source = Language.from_state(*sides[0])
+    source = TextCodec.from_state(*sides[0])
     if not state["joint"]:
-        return Languages(source, Language.from_state(*sides[1]))
+        return Languages(source, TextCodec.from_state(*sides[1]))
     if sides[0] != sides[1]:
         raise CheckpointError("the checkpoint is damaged: its languages have one vocabulary, and it has two")
     return Languages(source, source)

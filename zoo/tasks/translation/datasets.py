@@ -16,11 +16,11 @@ from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import MOST_CHARACTERS, Reading
+from zoo.tasks.translation.data.pair_collector import MOST_CHARACTERS, ReaderOptions
 from zoo.tasks.translation.data.published import read_iwslt14, read_multi30k
 from zoo.tasks.translation.data.readers import Aligned, read_pair_files, read_pair_table
 from zoo.tasks.translation.datamodule import PairData, PairSource
-from zoo.tasks.translation.synthetic import Sentences, plant
+from zoo.tasks.translation.synthetic import SyntheticPairs, plant
 from zoo.tasks.translation.synthetic_summaries import plant_summaries
 from zoo.types import PositiveInt, Seed, validate_ranges
 
@@ -29,13 +29,13 @@ Files = str | Mapping[str, str]
 
 
 @dataset(PairData, generator=plant)
-def planted_translation(generate: Callable[[], Sentences]) -> PairSource:
+def planted_translation(generate: Callable[[], SyntheticPairs]) -> PairSource:
     """Generated sentences with translations into an invented language: see `planted.plant`."""
     return PairSource(lambda: _corpus(generate()))
 
 
 @dataset(PairData, generator=plant_summaries)
-def planted_summaries(generate: Callable[[], Sentences]) -> PairSource:
+def planted_summaries(generate: Callable[[], SyntheticPairs]) -> PairSource:
     """Generated documents with summaries: see `summaries.plant_summaries`."""
     return PairSource(lambda: _corpus(generate()))
 
@@ -77,7 +77,7 @@ def text_pairs(
     cache: str | None = None,
 ) -> PairSource:
     """The user's own texts and translations, a table or aligned text files: see data/README.md."""
-    reading = Reading(
+    reading = ReaderOptions(
         source=source,
         target=target,
         alignment=alignment,
@@ -123,7 +123,7 @@ def _aligned(options: Mapping[str, Files | None]) -> dict[str, Aligned]:
     return {split: Aligned(*(Path(files[split]) for files in by_split.values())) for split in splits}
 
 
-def _corpus(sentences: Sentences) -> Corpus:
+def _corpus(sentences: SyntheticPairs) -> Corpus:
     """Generated sentences as a corpus."""
     links = [np.array(each, dtype=np.int32).reshape(-1, 2) for each in sentences.links]
     ids = [f"text {number}" for number in range(1, len(links) + 1)]

@@ -9,14 +9,14 @@ from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import plots
 from zoo.maps.explainer import MapOptions, Table
-from zoo.tasks.seq2seq.explanation import WritingMaps
-from zoo.tasks.seq2seq.gradients import Reach, Reached, gradient_norms, reach_figure
+from zoo.tasks.seq2seq.explanation import Seq2SeqExplainer
+from zoo.tasks.seq2seq.gradients import GradientByDistance, GradientDistanceTally, gradient_norms, reach_figure
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.seq2seq.word_alignment import Forced, by_word, heaviest_links
-from zoo.tasks.translation.batch import Pairs
-from zoo.tasks.translation.maps.example import ALIGNMENT, OF_REFERENCE, TranslatedPair
-from zoo.tasks.translation.maps.perturbation import OccludableText
-from zoo.tasks.translation.metrics import Figures, reordered, spelled_source
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, by_word, heaviest_links
+from zoo.tasks.translation.batch import TranslationBatch
+from zoo.tasks.translation.maps.example import ALIGNMENT, OF_REFERENCE, ExplainedTranslation
+from zoo.tasks.translation.maps.perturbation import PerturbableText
+from zoo.tasks.translation.metrics import TranslationMetrics, reordered, spelled_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,14 +28,14 @@ _GRADIENTS = 24
 """Number of pairs whose gradients are measured."""
 
 
-class TranslationMaps(WritingMaps):
+class TranslationExplainer(Seq2SeqExplainer):
     """`translations` has a row for each pair of the test split, or of the user's own texts; `alignments` one for each
     word of those that are drawn; `gradients` one for each distance; `bleu_by_length` one for each class of lengths."""
 
     noun, table, of_reference = "text", "translations", OF_REFERENCE
 
     def __init__(self, module: Translator, data: PairData, options: MapOptions) -> None:
-        figures = Figures(module.bleu, module.chrf)
+        figures = TranslationMetrics(module.bleu, module.chrf)
         super().__init__(module, data, data.content.corpus, figures, options)
         self.scored = [ALIGNMENT, OF_REFERENCE]
 
@@ -50,20 +50,20 @@ class TranslationMaps(WritingMaps):
             yield _table("gradients", [row._asdict() for row in reach], reach_figure(reach, title=of))
 
     def drawn(
-        self, batch: Pairs, found: Recording, best: Hypothesis, of_best: Forced, of_reference: Any
-    ) -> TranslatedPair:
-        return TranslatedPair(self.module.net, batch, found, best, of_best.weights, of_reference)
+        self, batch: TranslationBatch, found: Recording, best: Hypothesis, of_best: ForcedDecoding, of_reference: Any
+    ) -> ExplainedTranslation:
+        return ExplainedTranslation(self.module.net, batch, found, best, of_best.weights, of_reference)
 
-    def occludable(self, position: int) -> list[OccludableText]:
-        return [OccludableText(self.module, self.batch(position))]
+    def occludable(self, position: int) -> list[PerturbableText]:
+        return [PerturbableText(self.module, self.batch(position))]
 
     @property
     def _is_known(self) -> bool:
         """Whether each text has a given translation."""
         return self.data.content.targets is not None
 
-    def _reach(self) -> list[Reach]:
-        reached = Reached()
+    def _reach(self) -> list[GradientByDistance]:
+        reached = GradientDistanceTally()
         for position in self.typical(_GRADIENTS):
             batch = self.batch(position)
             assert batch.targets is not None
@@ -71,7 +71,7 @@ class TranslationMaps(WritingMaps):
             reached.add(norms, None if batch.gold is None else batch.gold[0])
         return reached.rows()
 
-    def columns(self, batch: Pairs) -> dict[str, list[Any]]:
+    def columns(self, batch: TranslationBatch) -> dict[str, list[Any]]:
         """Text, translation, its probability and numbers of words; of given translations their loss; of attention the
         share of links that go back, and the least coverage of a word."""
         assert batch.language is not None

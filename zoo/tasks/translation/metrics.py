@@ -13,12 +13,12 @@ from torch import Tensor
 
 from zoo import distributed
 from zoo.maps.metrics import alignment_counts, pointing
-from zoo.tasks.seq2seq.batch import spelled_target
-from zoo.tasks.seq2seq.metrics import ByLength, Scored, TextFigures
+from zoo.tasks.seq2seq.batch import segment_target
+from zoo.tasks.seq2seq.metrics import LengthBuckets, Scored, TextMetrics
 from zoo.tasks.seq2seq.score_metrics import Sums, ratio, repeated
-from zoo.tasks.seq2seq.text_codec import Spelled
+from zoo.tasks.seq2seq.text_codec import WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links, links_by_word
-from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.batch import TranslationBatch
 from zoo.text import BLEU, CHRF, ROUGE, Score
 
 COVERED = 0.2
@@ -28,7 +28,7 @@ LENGTHS = (5, 10, 15, 20, 25, 30, 40, 50)
 """Numbers of source words at which the classes of the table of BLEU by length end."""
 
 
-class Figures(TextFigures):
+class TranslationMetrics(TextMetrics):
     """The figures of an evaluation of translations.
 
     Args:
@@ -51,7 +51,7 @@ class Figures(TextFigures):
                 "truth/alignment_error": Sums(2, lambda sums: 1.0 - sums[0] / sums[1] if sums[1] else math.nan),
             },
         )
-        self.bleu, self.by_length = bleu, ByLength(bleu, LENGTHS)
+        self.bleu, self.by_length = bleu, LengthBuckets(bleu, LENGTHS)
 
     def reset(self) -> None:
         super().reset()
@@ -61,7 +61,7 @@ class Figures(TextFigures):
         batch, number = scored.batch, scored.number
         sums = scored.sums["bleu"]
         self.update("test/length_ratio", sums[:2])
-        source, reference = spelled_source(batch, number), spelled_target(batch, number)
+        source, reference = spelled_source(batch, number), segment_target(batch, number)
         words = batch.language.spelled(scored.hypothesis.tokens)
         self.by_length.add(len(source.words), sums)
         self.update("test/repetition", repeated(words.words, reference.words))
@@ -99,14 +99,16 @@ class Figures(TextFigures):
         self.update("truth/alignment_error", alignment_counts(weights, gold))
 
 
-def spelled_source(batch: Pairs, number: int) -> Spelled:
+def spelled_source(batch: TranslationBatch, number: int) -> WordSegmentation:
     """Returns the words of a pair's source."""
     assert batch.written is not None
     written = batch.written[number]
-    return Spelled.of_pieces(written.pieces, written.words)
+    return WordSegmentation.of_pieces(written.pieces, written.words)
 
 
-def gold_links(batch: Pairs, number: int, target: Spelled, source: Spelled) -> set[tuple[int, int]]:
+def gold_links(
+    batch: TranslationBatch, number: int, target: WordSegmentation, source: WordSegmentation
+) -> set[tuple[int, int]]:
     """Returns the gold links (target, source) of a pair's words."""
     assert batch.gold is not None
     found = [(to, of) for to, of in batch.gold[number].nonzero().tolist()]

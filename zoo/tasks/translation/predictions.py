@@ -9,11 +9,11 @@ from torch import Tensor
 
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
-from zoo.tasks.seq2seq.decoding_config import Writing
-from zoo.tasks.seq2seq.predictions import Answers
-from zoo.tasks.seq2seq.text_codec import UNKNOWN, Spelled
+from zoo.tasks.seq2seq.decoding_config import DecodingConfig
+from zoo.tasks.seq2seq.predictions import PredictionTable
+from zoo.tasks.seq2seq.text_codec import UNKNOWN, WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links
-from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.batch import TranslationBatch
 from zoo.tasks.translation.metrics import spelled_source
 
 if TYPE_CHECKING:
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def answers(
-    module: Translator, batch: Pairs, writing: Writing, *, alignments: bool = False, replace_unknown: bool = False
+    module: Translator,
+    batch: TranslationBatch,
+    writing: DecodingConfig,
+    *,
+    alignments: bool = False,
+    replace_unknown: bool = False,
 ) -> dict[str, list[Any]]:
     """id, split, text, reference, translation, score and probability; on request their rank, and alignments.
 
@@ -35,7 +40,7 @@ def answers(
     assert batch.language is not None
     assert batch.written is not None
     about = {"text": [each.source for each in batch.written]}
-    rows = Answers(batch, module.write(batch, writing), writing)
+    rows = PredictionTable(batch, module.write(batch, writing), writing)
     if not (alignments or replace_unknown):
         return rows.columns(module.text_noun, about=about)
     weights = rows.weights(module.net)
@@ -47,18 +52,18 @@ def answers(
     columns = rows.columns(module.text_noun, texts=texts if replace_unknown else None, about=about)
     if alignments:
         columns["alignment"] = [
-            pharaoh(by_word(of, language.spelled(each.tokens).owners, source.owners)) for each, of, source in written
+            to_pharaoh(by_word(of, language.spelled(each.tokens).owners, source.owners)) for each, of, source in written
         ]
     return columns
 
 
-def known_words(written: Hypothesis, weights: Float[Tensor, "n k"], source: Spelled) -> dict[int, str]:
+def known_words(written: Hypothesis, weights: Float[Tensor, "n k"], source: WordSegmentation) -> dict[int, str]:
     """Returns the source word that each unknown token attended to most, by the token's place."""
     unknown = [place for place, token in enumerate(written.tokens) if token == UNKNOWN]
     links = heaviest_links(by_word(weights[unknown], range(len(unknown)), source.owners))
     return {unknown[to]: source.words[of] for to, of in links}
 
 
-def pharaoh(weights: Float[Tensor, "words places"]) -> str:
+def to_pharaoh(weights: Float[Tensor, "words places"]) -> str:
     """Writes the heaviest link of each word as `source-target`, counted from 0."""
     return " ".join(f"{of}-{to}" for to, of in heaviest_links(weights))

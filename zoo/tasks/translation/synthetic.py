@@ -78,7 +78,7 @@ Written = list[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Sentences:
+class SyntheticPairs:
     """Generated sentences and their translations.
 
     Args:
@@ -101,7 +101,7 @@ def plant(
     held_out: PositiveInt = 400,
     longest: Annotated[int, ">= 4", "<= 30"] = 24,
     seed: Seed = 0,
-) -> Sentences:
+) -> SyntheticPairs:
     """Generates pairs of sentences; the same arguments give the same pairs.
 
     Args:
@@ -115,7 +115,7 @@ def plant(
     draw = random.Random(seed)
     words = _words(np.random.default_rng(seed))
     found = [_sentence(draw, next(words), draw.randint(_SHORTEST, longest)) for _ in range(total)]
-    return Sentences(
+    return SyntheticPairs(
         sources=[" ".join(source) for source, _ in found],
         targets=[" ".join(word for word, _ in target) for _, target in found],
         links=[[(at, place) for at, (_, places) in enumerate(target) for place in places] for _, target in found],

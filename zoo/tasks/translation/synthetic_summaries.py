@@ -17,7 +17,7 @@ import numpy as np
 
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
-from zoo.tasks.translation.synthetic import ADJECTIVES, ADVERBS, NOUNS, PREPOSITIONS, VERBS, Link, Sentences
+from zoo.tasks.translation.synthetic import ADJECTIVES, ADVERBS, NOUNS, PREPOSITIONS, VERBS, Link, SyntheticPairs
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 MATTERS = ("notably", "chiefly", "crucially")
@@ -36,7 +36,7 @@ def plant_summaries(
     held_out: PositiveInt = 400,
     sentences: Annotated[int, ">= 2", "<= 20"] = 6,
     seed: Seed = 0,
-) -> Sentences:
+) -> SyntheticPairs:
     """Generates documents and their summaries; the same arguments give the same documents.
 
     Args:
@@ -50,7 +50,7 @@ def plant_summaries(
     check_numbers(total * sentences * _LONGEST, options)
     draw = random.Random(seed)
     found = [_document(draw, sentences) for _ in range(total)]
-    return Sentences(
+    return SyntheticPairs(
         sources=[" ".join(document) for document, _, _ in found],
         targets=[" ".join(summary) for _, summary, _ in found],
         links=[links for _, _, links in found],

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.optim import OptimizerConfig
 from zoo.tasks.command_options import CommandOption
-from zoo.tasks.seq2seq.decoding_config import Longest
+from zoo.tasks.seq2seq.decoding_config import MaxLength
 from zoo.tasks.seq2seq.decoding_options import WRITING_OPTIONS
-from zoo.tasks.seq2seq.reinforce import Reward
+from zoo.tasks.seq2seq.reinforce import ReinforceLoss
 from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling
-from zoo.tasks.seq2seq.task import DEFAULT_LONGEST, DEFAULT_SEARCH, WritingTask
-from zoo.tasks.translation.metrics import Figures
+from zoo.tasks.seq2seq.task import DEFAULT_LONGEST, DEFAULT_SEARCH, Seq2SeqTask
+from zoo.tasks.translation.metrics import TranslationMetrics
 from zoo.tasks.translation.predictions import answers
 from zoo.text import BLEU, CHRF, ROUGE
 from zoo.types import PositiveInt, Probability, validate_ranges
@@ -23,18 +23,18 @@ from zoo.types import PositiveInt, Probability, validate_ranges
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
     from zoo.tasks.translation.datamodule import PairData
-    from zoo.tasks.translation.explanation import TranslationMaps
+    from zoo.tasks.translation.explanation import TranslationExplainer
 
 
 @validate_ranges
-class Translator(WritingTask):
+class Translator(Seq2SeqTask):
     """Cross-entropy of the tokens of given translations; BLEU of those that the model writes on its own.
 
     Args:
-        net: `(source_words, target_words) -> GeneratingNet`.
+        net: `(source_words, target_words) -> Seq2SeqModel`.
         optimization: Optimizer, schedule, frozen layers and rates.
         source_words, target_words: From the data.
-        smoothing, search, longest, scheduled, reward: See `WritingTask`.
+        smoothing, search, longest, scheduled, reward: See `Seq2SeqTask`.
         bleu_tokenize, lowercase: The tokeniser of sacreBLEU for the target language; whether scores ignore case.
         rouge: Whether tests compute ROUGE too, for summaries.
     """
@@ -48,15 +48,15 @@ class Translator(WritingTask):
     def __init__(
         self,
         *,
-        net: Callable[..., GeneratingNet],
+        net: Callable[..., Seq2SeqModel],
         optimization: OptimizerConfig,
         source_words: PositiveInt,
         target_words: PositiveInt,
         smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
-        longest: Longest = DEFAULT_LONGEST,
+        longest: MaxLength = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
-        reward: Callable[[], Reward] = Reward,
+        reward: Callable[[], ReinforceLoss] = ReinforceLoss,
         bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = "13a",
         lowercase: bool = False,
         rouge: bool = False,
@@ -67,7 +67,7 @@ class Translator(WritingTask):
             net=net(source_words=source_words, target_words=target_words),
             optimization=optimization,
             validated={"bleu": bleu},
-            figures=Figures(bleu, chrf, rouge_score),
+            figures=TranslationMetrics(bleu, chrf, rouge_score),
             smoothing=smoothing,
             search=search,
             longest=longest,
@@ -76,10 +76,10 @@ class Translator(WritingTask):
         )
         self.bleu, self.chrf, self.rouge = bleu, chrf, rouge_score
 
-    def maps(self, data: PairData, options: MapOptions) -> TranslationMaps:
-        from zoo.tasks.translation.explanation import TranslationMaps
+    def maps(self, data: PairData, options: MapOptions) -> TranslationExplainer:
+        from zoo.tasks.translation.explanation import TranslationExplainer
 
-        return TranslationMaps(self, data, options)
+        return TranslationExplainer(self, data, options)
 
     predict_options = (
         *WRITING_OPTIONS,

@@ -34,7 +34,7 @@ class Picture:
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class ImageBatch:
     """A batch of pictures.
 
     Args:
@@ -53,17 +53,17 @@ class Images:
     label_names: tuple[str, ...]
     gold: Bool[Tensor, "b h w"] | None = None
 
-    def with_pixels(self, pixels: Float[Tensor, "b c h w"]) -> Images:
+    def with_pixels(self, pixels: Float[Tensor, "b c h w"]) -> ImageBatch:
         """Returns the same examples with other pixels."""
         return replace(self, pixels=pixels)
 
-    def to(self, device: torch.device | str) -> Images:
+    def to(self, device: torch.device | str) -> ImageBatch:
         return to_device(self, device)
 
 
 def collate(
     pictures: Sequence[Picture], *, mean: Sequence[float], std: Sequence[float], label_names: Sequence[str]
-) -> Images:
+) -> ImageBatch:
     """Makes a batch of pictures of one size, and normalises it.
 
     Args:
@@ -82,7 +82,7 @@ def collate(
     golds = [picture.gold for picture in pictures if picture.gold is not None]
     if golds and len(golds) < len(pictures):
         raise DataError(f"{len(golds)} of the {len(pictures)} pictures have gold; either all have it or none")
-    return Images(
+    return ImageBatch(
         pixels=normalised(torch.stack([picture.pixels for picture in pictures]), mean, std),
         labels=torch.tensor([picture.label for picture in pictures]),
         ids=tuple(picture.id for picture in pictures),

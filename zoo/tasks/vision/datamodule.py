@@ -15,20 +15,20 @@ from jaxtyping import Int
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.tasks.base import TaskData
-from zoo.tasks.batching import Batching, Examples
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
 from zoo.tasks.data_summary import Summary, count_labels, count_splits
 from zoo.tasks.vision.batch import Picture, collate
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.tasks.vision.data.image_options import (
     MOST_INPUT,
     MOST_INPUT_PIXELS,
     PREPROCESSING,
-    PictureOptions,
+    ImageOptions,
     check_input_pixels,
     preprocessing_state,
 )
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.data.readers import read_pictures_at
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
 from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
@@ -40,14 +40,14 @@ class PictureSource:
     """The source of pictures.
 
     Args:
-        read: `(reading, labels) -> PictureSet` for the user's own pictures, where `labels` are those of a trained model
-            or None; `() -> PictureSet` if `reading` is None.
+        read: `(reading, labels) -> ImageSet` for the user's own pictures, where `labels` are those of a trained model
+            or None; `() -> ImageSet` if `reading` is None.
         reading: How the user's own pictures are read. Default: for published and generated sets, which have labels of
             their own.
     """
 
-    read: Callable[..., PictureSet]
-    reading: Reading | None = None
+    read: Callable[..., ImageSet]
+    reading: ReaderOptions | None = None
 
 
 @validate_ranges
@@ -79,7 +79,7 @@ class ImageData(TaskData):
     def __init__(
         self,
         source: PictureSource,
-        batching: Batching,
+        batching: BatchOptions,
         *,
         augmentation: Augmentation | None = None,
         mean: Sequence[Fraction] | None = None,
@@ -91,7 +91,7 @@ class ImageData(TaskData):
     ) -> None:
         super().__init__(source, batching)
         self.augmentation = augmentation
-        self.options = PictureOptions(mean, std, height, width, resize, share)
+        self.options = ImageOptions(mean, std, height, width, resize, share)
 
     @property
     def at_least(self) -> int | None:
@@ -104,7 +104,7 @@ class ImageData(TaskData):
         cut = self.augmentation.resized_crop if self.augmentation is not None else None
         return self.options.at_least(math.sqrt(cut[0]) if cut is not None else 1.0)
 
-    def read(self) -> PictureSet:
+    def read(self) -> ImageSet:
         read, reading = self.source.read, self.source.reading
         if reading is None:
             pictures = read()
@@ -116,12 +116,12 @@ class ImageData(TaskData):
         return pictures
 
     @property
-    def pictures(self) -> PictureSet:
+    def pictures(self) -> ImageSet:
         """The pictures that were read."""
-        pictures: PictureSet = self.content
+        pictures: ImageSet = self.content
         return pictures
 
-    def names(self, content: PictureSet) -> dict[str, Sequence[str]]:
+    def names(self, content: ImageSet) -> dict[str, Sequence[str]]:
         return {"labels": content.label_names}
 
     @classmethod
@@ -162,11 +162,11 @@ class ImageData(TaskData):
     def restore(self, state: dict[str, Any]) -> None:
         """Makes the data use the labels and preprocessing of a checkpoint instead of its own."""
         super().restore(state)
-        self.options = PictureOptions.from_state(state)
+        self.options = ImageOptions.from_state(state)
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PictureSource:
         """Returns the source of the user's own pictures: files, folders and tables."""
-        trained = self.source.reading or Reading()
+        trained = self.source.reading or ReaderOptions()
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
         reading = with_given(trained, channels=state["channels"], **given)
         return PictureSource(partial(read_pictures_at, paths, folder=self.folder, unknown=self.unknown_labels), reading)
@@ -202,9 +202,7 @@ class ImageData(TaskData):
 class _Prepared(Sequence[Picture]):
     """Some pictures of a set, preprocessed on access if `preprocessing` is given."""
 
-    def __init__(
-        self, pictures: PictureSet, numbers: Int[np.ndarray, " k"], preprocessing: Preprocessing | None
-    ) -> None:
+    def __init__(self, pictures: ImageSet, numbers: Int[np.ndarray, " k"], preprocessing: Preprocessing | None) -> None:
         self.pictures = pictures
         self.chosen = numbers.tolist()
         self.preprocessing = preprocessing

@@ -12,8 +12,8 @@ from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.vision.data.image_io import MOST_PIXELS, Channels
-from zoo.tasks.vision.data.image_list import Reading
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_list import ReaderOptions
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.data.imagenet import read_imagenet
 from zoo.tasks.vision.data.published import read_published
 from zoo.tasks.vision.data.readers import read_image_folder, read_image_table
@@ -23,7 +23,7 @@ from zoo.types import PositiveInt, Seed, validate_ranges
 
 
 @dataset(ImageData, generator=plant)
-def planted_glimpse(generate: Callable[[], PictureSet]) -> PictureSource:
+def planted_glimpse(generate: Callable[[], ImageSet]) -> PictureSource:
     """Generated pictures of many digits; a cue elsewhere in the picture selects the one that is the label."""
     return PictureSource(generate)
 
@@ -60,7 +60,7 @@ def image_folder(
     split_seed: Seed = 0,
 ) -> PictureSource:
     """The user's own pictures, in a folder for each class; see data/README.md."""
-    reading = Reading(channels=channels, on_bad_row=on_bad_row, most_pixels=most_pixels)
+    reading = ReaderOptions(channels=channels, on_bad_row=on_bad_row, most_pixels=most_pixels)
     return PictureSource(partial(read_image_folder, Path(folder), split_seed=split_seed), reading)
 
 
@@ -76,5 +76,5 @@ def image_table(
     split_seed: Seed = 0,
 ) -> PictureSource:
     """The user's own pictures, in a table of paths and labels; see data/README.md."""
-    reading = Reading(channels=channels, on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels)
+    reading = ReaderOptions(channels=channels, on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels)
     return PictureSource(partial(read_image_table, Path(table), split_seed=split_seed), reading)

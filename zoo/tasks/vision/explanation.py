@@ -15,14 +15,22 @@ from zoo.attention import AttentionMap, DenseSupport, sites
 from zoo.attention.recording.recorder import Recording
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
-from zoo.maps.explainer import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
+from zoo.maps.explainer import (
+    ExplainedExample,
+    Explainer,
+    LabelledAttention,
+    MapOptions,
+    Table,
+    one_a_label,
+    picture_name,
+)
 from zoo.nn.images.classifier import TokenNet
 from zoo.plurals import pluralize
-from zoo.tasks.vision.batch import Images, Picture, collate
+from zoo.tasks.vision.batch import ImageBatch, Picture, collate
 from zoo.tasks.vision.maps.heatmaps import Explanation
 from zoo.tasks.vision.maps.image_table import Survey
 from zoo.tasks.vision.maps.map_labels import heads_over_picture, named_maps, scored_map
-from zoo.tasks.vision.maps.perturbation import OccludablePicture
+from zoo.tasks.vision.maps.perturbation import PerturbableImage
 from zoo.tasks.vision.maps.regions import where_it_looks
 from zoo.tasks.vision.plots import Panels, gate_figure, sheet
 
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     from zoo.tasks.vision.task import ImageClassifier
 
 
-class PictureMaps(MapSource):
+class ImageExplainer(Explainer):
     """Maps of the pictures of a split, and tables.
 
     The table `places` has a row for each picture of the split, `gates` the mean channel gates of each class, and `heat`
@@ -65,7 +73,7 @@ class PictureMaps(MapSource):
         if self._has_gates:
             yield Table("gates", [gates], figure=gate_figure(gates))
 
-    def examples(self) -> Iterator[MappedExample]:
+    def examples(self) -> Iterator[ExplainedExample]:
         for which in self.chosen:
             batch = self._batch(which)
             with torch.inference_mode(), self.recording() as found:
@@ -88,8 +96,8 @@ class PictureMaps(MapSource):
         shown = f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}"
         return [shown, *super().summary(out)]
 
-    def occludable(self, position: int) -> list[OccludablePicture]:
-        return [OccludablePicture(self.module, self._batch(position))]
+    def occludable(self, position: int) -> list[PerturbableImage]:
+        return [PerturbableImage(self.module, self._batch(position))]
 
     def looks(self) -> list[str]:
         how = self.module.explain_by
@@ -99,7 +107,7 @@ class PictureMaps(MapSource):
     def _of(self) -> str:
         return f"{'test ' * (self.split == 'test')}{pluralize('picture', len(self._survey))}"
 
-    def _batch(self, which: int) -> Images:
+    def _batch(self, which: int) -> ImageBatch:
         """Returns a batch of one preprocessed picture."""
         seen = self.data.preprocessing
         names = self.pictures.label_names
@@ -107,13 +115,13 @@ class PictureMaps(MapSource):
 
 
 @dataclass(frozen=True, eq=False)
-class _OnePicture(MappedExample):
+class _OnePicture(ExplainedExample):
     """One picture with the prediction, the scored map and the recording of one pass."""
 
     module: ImageClassifier
     data: ImageData
     picture: Picture
-    batch: Images
+    batch: ImageBatch
     found: Recording
     explanation: Explanation
 
@@ -164,7 +172,7 @@ class _OnePicture(MappedExample):
     def words(self) -> list[str]:
         return [f"{self.id}: {self.title}; {self.description}"]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         gold, how = self.batch.gold, self.module.explain_by
         yield from named_maps(self.module.net, self.found, self.size, gold)
         own = AttentionMap(how, self.heat.reshape(1, 1, 1, -1), DenseSupport.axes, DenseSupport(), (0,))

@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import SPLITS
 from zoo.errors import ConfigError
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.types import NonNegativeInt, PositiveInt, Seed, validate_ranges
 
 Cue = Literal["frame", "cell"]
@@ -51,7 +51,7 @@ def plant(
     noise: Annotated[int, ">= 0", "<= 255"] = 16,
     cue: Cue = "frame",
     seed: Seed = 0,
-) -> PictureSet:
+) -> ImageSet:
     """Generates pictures; equal arguments give equal pictures.
 
     Args:
@@ -91,7 +91,7 @@ def plant(
         parts.append((_noisy(grain, pixels, noise), digits.target[chosen[:, 0]], gold))
 
     pixels, labels, gold = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return PictureSet(
+    return ImageSet(
         pixels=pixels,
         labels=labels,
         splits=np.repeat(SPLITS, counts),

@@ -18,12 +18,12 @@ from zoo import distributed
 from zoo.attention import AttentionMap, DenseSupport
 from zoo.errors import ConfigError
 from zoo.maps.metrics import pointing
-from zoo.nn.images.classifier import PictureNet, TokenNet
+from zoo.nn.images.classifier import ImageClassifierNet, TokenNet
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Invariance, Published, Task
 from zoo.tasks.baselines import Baseline, predict_majority
 from zoo.tasks.calibration import CalibrationError
-from zoo.tasks.vision.batch import Images
+from zoo.tasks.vision.batch import ImageBatch
 from zoo.tasks.vision.costs import gate_costs
 from zoo.tasks.vision.maps.heatmaps import Explanation, How, default_map, explanation, gold_cells, heat, refusal
 from zoo.tasks.vision.models.pretrained import published
@@ -32,7 +32,7 @@ from zoo.types import NonNegativeFloat, PositiveInt, Probability, validate_range
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
     from zoo.tasks.vision.datamodule import ImageData
-    from zoo.tasks.vision.explanation import PictureMaps
+    from zoo.tasks.vision.explanation import ImageExplainer
 
 
 @validate_ranges
@@ -40,7 +40,7 @@ class ImageClassifier(Task):
     """Cross-entropy over classes; top-1 and top-5 accuracy, macro F1, expected calibration error.
 
     Args:
-        net: `(channels, height, width, classes) -> PictureNet`.
+        net: `(channels, height, width, classes) -> ImageClassifierNet`.
         optimization: Optimizer, schedule, frozen layers and learning rates.
         channels, height, width, classes: Shape of the pictures, and number of classes.
         size: Name of one of the net's sizes. Default: the net's own default.
@@ -60,7 +60,7 @@ class ImageClassifier(Task):
     def __init__(
         self,
         *,
-        net: Callable[..., PictureNet],
+        net: Callable[..., ImageClassifierNet],
         optimization: OptimizerConfig,
         channels: PositiveInt,
         height: PositiveInt,
@@ -77,8 +77,10 @@ class ImageClassifier(Task):
         super().__init__(optimization=optimization)
         named = {name: value for name, value in {"size": size, "backbone": backbone}.items() if value is not None}
         self.net = net(channels=channels, height=height, width=width, classes=classes, **named)
-        if not isinstance(self.net, PictureNet):
-            raise ConfigError(f"model.net: {type(self.net).__name__} is no PictureNet (zoo.nn.images.classifier)")
+        if not isinstance(self.net, ImageClassifierNet):
+            raise ConfigError(
+                f"model.net: {type(self.net).__name__} is no ImageClassifierNet (zoo.nn.images.classifier)"
+            )
         if channels_last:
             self.net.to(memory_format=torch.channels_last)
         why_not = None if explain is None else refusal(self.net, explain)
@@ -101,10 +103,10 @@ class ImageClassifier(Task):
         self._label_names: tuple[str, ...] = ()
         self._confusion: list[dict[str, Any]] = []
 
-    def forward(self, batch: Images) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: ImageBatch) -> Float[Tensor, "b classes"]:
         return self._logits(batch.pixels)
 
-    def training_step(self, batch: Images, batch_idx: int) -> Tensor:
+    def training_step(self, batch: ImageBatch, batch_idx: int) -> Tensor:
         pixels, labels = batch.pixels, batch.labels
         if self.mix is not None and len(labels) > 1:  # mixing needs two pictures
             pixels, labels = self.mix(pixels, labels)
@@ -113,14 +115,14 @@ class ImageClassifier(Task):
         self.log_training({"train/loss": loss}, len(labels))
         return loss
 
-    def validation_step(self, batch: Images, batch_idx: int) -> None:
+    def validation_step(self, batch: ImageBatch, batch_idx: int) -> None:
         logits = self(batch)
         self.val_loss.update(F.cross_entropy(logits, batch.labels, reduction="none"))
         self.val_accuracy.update((logits.argmax(-1) == batch.labels).float())
         metrics = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.labels))
 
-    def test_step(self, batch: Images, batch_idx: int) -> None:
+    def test_step(self, batch: ImageBatch, batch_idx: int) -> None:
         """Logs all metrics under `test/`; an evaluation of another split renames them after it."""
         logits = self(batch)
         self._label_names = batch.label_names
@@ -165,11 +167,11 @@ class ImageClassifier(Task):
         """Computes logits and the scored map in one pass."""
         return explanation(self.net, self._in_memory_format(pixels), self.explain_by)
 
-    def heat(self, batch: Images) -> Float[Tensor, "b r c"]:
+    def heat(self, batch: ImageBatch) -> Float[Tensor, "b r c"]:
         """Computes the scored map on the net's grid of cells."""
         return heat(self.net, self._in_memory_format(batch.pixels), self.explain_by)
 
-    def explain(self, batch: Images) -> AttentionMap:
+    def explain(self, batch: ImageBatch) -> AttentionMap:
         """Returns the scored map, with the picture as its one query and the cells of the grid, row by row, as keys."""
         weights = self.heat(batch).flatten(1)[:, None, None]
         return AttentionMap(
@@ -180,16 +182,16 @@ class ImageClassifier(Task):
             heads=(0,),
         )
 
-    def maps(self, data: ImageData, options: MapOptions) -> PictureMaps:
-        from zoo.tasks.vision.explanation import PictureMaps
+    def maps(self, data: ImageData, options: MapOptions) -> ImageExplainer:
+        from zoo.tasks.vision.explanation import ImageExplainer
 
-        return PictureMaps(self, data, options)
+        return ImageExplainer(self, data, options)
 
-    def predict_step(self, batch: Images, batch_idx: int = 0) -> dict[str, list[Any]]:
+    def predict_step(self, batch: ImageBatch, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns predictions as columns, with one entry for each picture; `loss` is None if the label is unknown."""
         return self.predicted(batch, self(batch))
 
-    def predicted(self, batch: Images, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
+    def predicted(self, batch: ImageBatch, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
         """Returns the columns of `predict_step` for logits that were computed before."""
         probabilities = logits.float().softmax(-1)
         ranked = probabilities.topk(min(5, probabilities.shape[1]))
@@ -213,14 +215,14 @@ class ImageClassifier(Task):
         pictures = data.pictures
         return [predict_majority(np.asarray(pictures.labels), data.split_numbers(), len(pictures.label_names))]
 
-    def invariants(self, batch: Images) -> Sequence[Invariance]:
+    def invariants(self, batch: ImageBatch) -> Sequence[Invariance]:
         """Returns a change of the other pictures in the batch, which must not change a picture's output."""
         if len(batch.labels) < 2:
             return ()
         others = torch.cat([batch.pixels[:1], -batch.pixels[1:]])
         return (Invariance("other pictures of the batch", batch.with_pixels(others), lambda out: out[:1]),)
 
-    def costs(self, batch: Images) -> list[str]:
+    def costs(self, batch: ImageBatch) -> list[str]:
         """Returns each gate's shares of the net's parameters, MACs and time."""
         costs = gate_costs(self.net, self._in_memory_format(batch.pixels), repeats=3)
         return [cost.share_of(costs[-1]) for cost in costs[:-1]]
@@ -241,7 +243,7 @@ class ImageClassifier(Task):
         weights, labels = published(name, self.net)
         return Published({f"net.{key}": value for key, value in weights.items()}, {"labels": list(labels)})
 
-    def gold_attention(self, batch: Images) -> Mapping[str, Tensor]:
+    def gold_attention(self, batch: ImageBatch) -> Mapping[str, Tensor]:
         """Returns the gold attention of the class token in the last layer; other tokens have none."""
         net = self.net
         if batch.gold is None or not isinstance(net, TokenNet) or net.class_site is None or self.mix is not None:

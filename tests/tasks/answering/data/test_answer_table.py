@@ -14,7 +14,7 @@ from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.answering.data.answer_set import AnswerSet
 from zoo.tasks.answering.data.answer_table import read_answer_table
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 
 PASSAGES = (
     "context,question,answer,start,split\n"
@@ -28,7 +28,7 @@ def read(folder: Path, text: str, about: str = "passage", name: str = "own.csv",
     path = folder / name
     path.write_text(text, encoding="utf-8")
     on_bad_row = how.pop("on_bad_row", "error")
-    return read_answer_table(path, about, Reading(on_bad_row=on_bad_row), **how)
+    return read_answer_table(path, about, ReaderOptions(on_bad_row=on_bad_row), **how)
 
 
 def test_answers_are_found_in_their_passages(tmp_path: Path) -> None:

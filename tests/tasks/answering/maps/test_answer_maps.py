@@ -17,39 +17,39 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.answering import (
     ESIM,
     BiDAF,
-    CoAttentionAnswerer,
-    HypothesisJudge,
-    PictureAnswerer,
-    SpanReader,
+    ExtractiveQA,
+    HieCoAtt,
+    NLIClassifier,
+    VQAClassifier,
     planted_inference,
     planted_passages,
     planted_questions,
 )
 from zoo.tasks.answering.attention_targets import SCORED, gold_of
-from zoo.tasks.answering.explanation import AnswerMaps
-from zoo.tasks.answering.maps.example import PICTURE, AnsweredQuestion
-from zoo.tasks.answering.maps.perturbation import OccludableQuestion
+from zoo.tasks.answering.explanation import AnswerExplainer
+from zoo.tasks.answering.maps.example import PICTURE, ExplainedAnswer
+from zoo.tasks.answering.maps.perturbation import PerturbableQuestion
 
 FEW: dict[str, Any] = {"held_out": 6, "max_epochs": 1, "batch_size": 4}
 MADE: dict[str, Any] = {
     "picture": (
-        PictureAnswerer,
-        partial(CoAttentionAnswerer, encoder=CNN, dim=6, context=7, fused=9),
+        VQAClassifier,
+        partial(HieCoAtt, encoder=CNN, dim=6, context=7, fused=9),
         lambda: planted_questions(pictures=20, **FEW),
     ),
-    "passage": (SpanReader, partial(BiDAF, dim=5, hidden=3), lambda: planted_passages(passages=12, **FEW)),
-    "premise": (HypothesisJudge, partial(ESIM, dim=5, hidden=3), lambda: planted_inference(pairs=30, **FEW)),
+    "passage": (ExtractiveQA, partial(BiDAF, dim=5, hidden=3), lambda: planted_passages(passages=12, **FEW)),
+    "premise": (NLIClassifier, partial(ESIM, dim=5, hidden=3), lambda: planted_inference(pairs=30, **FEW)),
 }
 every_subject = pytest.mark.parametrize("about", MADE)
 
 
-def maps_of(about: str, attend: Any = DOT, **net: Any) -> AnswerMaps:
+def maps_of(about: str, attend: Any = DOT, **net: Any) -> AnswerExplainer:
     torch.default_generator.manual_seed(0)
     task, factory, generate = MADE[about]
     data = generate()
     optimization = OptimizerConfig(optimizer=torch.optim.Adam)
     module = task(net=partial(factory, attend=attend, **net), optimization=optimization, **data.sizes()).double()
-    return AnswerMaps(_doubled(module.eval(), about), data, MapOptions(pictures=2))
+    return AnswerExplainer(_doubled(module.eval(), about), data, MapOptions(pictures=2))
 
 
 def _doubled(module: Any, about: str) -> Any:
@@ -61,9 +61,9 @@ def _doubled(module: Any, about: str) -> Any:
     return module
 
 
-def example_of(source: AnswerMaps) -> tuple[AnsweredQuestion, dict[str, Any]]:
+def example_of(source: AnswerExplainer) -> tuple[ExplainedAnswer, dict[str, Any]]:
     example = next(iter(source.examples()))
-    assert isinstance(example, AnsweredQuestion)
+    assert isinstance(example, ExplainedAnswer)
     return example, {
         each.found.site: labelled(each.found, each.axis_labels, gold=each.gold, nouns=each.nouns)
         for each in example.maps()
@@ -157,7 +157,7 @@ def test_the_truth_is_that_of_the_task_and_rows_are_those_of_the_split(about: st
     assert pointing == pytest.approx(sum(points) / len(points))
 
 
-def source_gold(source: AnswerMaps, batch: Any) -> torch.Tensor:
+def source_gold(source: AnswerExplainer, batch: Any) -> torch.Tensor:
     gold = gold_of(batch, source.module.subject, source.module.grid)
     assert gold is not None
     return gold[0]
@@ -181,7 +181,7 @@ def test_links_name_the_heaviest_key_of_each_query(about: str) -> None:
 def test_what_is_left_out_changes_the_probability_of_the_answer(about: str) -> None:
     source = maps_of(about)
     batch = source.batch(source.chosen[0])
-    found = OccludableQuestion(source.module, batch)
+    found = PerturbableQuestion(source.module, batch)
     count = len(found.attention)
     keep = torch.ones(3, count, dtype=torch.bool)
     keep[1, 1] = False
@@ -198,7 +198,7 @@ def test_what_is_left_out_changes_the_probability_of_the_answer(about: str) -> N
         found.score(torch.zeros(1, count, dtype=torch.bool))
 
 
-def _alone(source: AnswerMaps, batch: Any, found: OccludableQuestion, keep: torch.Tensor) -> float:
+def _alone(source: AnswerExplainer, batch: Any, found: PerturbableQuestion, keep: torch.Tensor) -> float:
     """The probability of the answer with some inputs left out, by a pass of its own."""
     about = source.module.subject
     if about == "picture":

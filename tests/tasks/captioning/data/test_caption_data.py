@@ -12,7 +12,7 @@ from PIL import Image
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import DataError
-from zoo.tasks.batching import Batching
+from zoo.tasks.batching import BatchOptions
 from zoo.tasks.captioning import CaptionData
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.datamodule import CaptionSource
@@ -33,7 +33,7 @@ def captioned(**changes: Any) -> CaptionSet:
 def caption_data(found: CaptionSet | None = None, **options: Any) -> CaptionData:
     read = captioned() if found is None else found
     size = {"height": 4, "width": 4} | options
-    return CaptionData(CaptionSource(lambda: read), Batching(max_epochs=1, batch_size=8), **size)
+    return CaptionData(CaptionSource(lambda: read), BatchOptions(max_epochs=1, batch_size=8), **size)
 
 
 def test_training_has_an_example_for_each_caption_and_evaluation_one_for_each_picture() -> None:

@@ -17,7 +17,7 @@ from zoo.data.splits import SPLITS, TEST, TRAIN, VAL
 from zoo.errors import DataError
 from zoo.tasks.captioning.data.published import read_coco, read_flickr8k
 from zoo.tasks.captioning.datasets import flickr8k
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 
 LISTS = {"train": ["a.jpg", "b.jpg"], "dev": ["c.jpg"], "test": ["d.jpg"]}
 
@@ -42,7 +42,7 @@ def flickr(tmp_path: Path) -> Path:
 
 
 def test_flickr8k(flickr: Path) -> None:
-    found = read_flickr8k(flickr.parent, Reading())
+    found = read_flickr8k(flickr.parent, ReaderOptions())
     assert list(found.ids) == ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
     assert found.splits.tolist() == [TRAIN, TRAIN, VAL, TEST]
     assert found.captions is not None
@@ -62,7 +62,7 @@ def test_the_archives_have_another_layout(flickr: Path) -> None:
     for path in (flickr / "text").iterdir():
         shutil.move(path, flickr)
     (flickr / "text").rmdir()
-    assert len(read_flickr8k(flickr.parent, Reading())) == 4
+    assert len(read_flickr8k(flickr.parent, ReaderOptions())) == 4
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_archives_have_another_layout(flickr: Path) -> None:
 def test_a_damaged_flickr8k_is_named(flickr: Path, change: Any, said: str) -> None:
     change(flickr)
     with pytest.raises(DataError) as error:
-        read_flickr8k(flickr.parent, Reading())
+        read_flickr8k(flickr.parent, ReaderOptions())
     assert said in str(error.value)
 
 
@@ -114,7 +114,7 @@ def coco(tmp_path: Path) -> Path:
 
 
 def splits_of(home: Path, split: Any, validation: int = 1) -> Counter[str]:
-    found = read_coco(home.parent, Reading(), split=split, validation=validation)
+    found = read_coco(home.parent, ReaderOptions(), split=split, validation=validation)
     assert found.captions is not None
     assert found.captions[0] == ["Picture 0.", "It is 0"]
     assert found.pixels[6].shape == (3, 6, 8)
@@ -144,20 +144,20 @@ def test_a_damaged_split_of_coco_is_named(coco: Path, change: Any, said: str) ->
     change(content)
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"dataset_coco.json: this is not the published file") as error:
-        read_coco(coco.parent, Reading(), split="karpathy", validation=1)
+        read_coco(coco.parent, ReaderOptions(), split="karpathy", validation=1)
     assert said in str(error.value)
 
 
 def test_what_coco_lacks_is_said(coco: Path) -> None:
     (coco / "val2014" / f"COCO_val2014_{6:012d}.jpg").unlink()
     with pytest.raises(DataError, match=r"000006.jpg: the picture is not there"):
-        read_coco(coco.parent, Reading(), split="karpathy", validation=1)
+        read_coco(coco.parent, ReaderOptions(), split="karpathy", validation=1)
     (coco / "dataset_coco.json").write_text("{")
     with pytest.raises(DataError, match="this is not the published file"):
-        read_coco(coco.parent, Reading(), split="karpathy", validation=1)
+        read_coco(coco.parent, ReaderOptions(), split="karpathy", validation=1)
     (coco / "dataset_coco.json").unlink()
     with pytest.raises(DataError, match=r"there is no such file. COCO's pictures and captions are published at"):
-        read_coco(coco.parent, Reading(), split="karpathy", validation=1)
+        read_coco(coco.parent, ReaderOptions(), split="karpathy", validation=1)
 
 
 @pytest.mark.real
@@ -165,7 +165,7 @@ def test_the_published_flickr8k() -> None:
     root = Path(os.environ.get("ZOO_DATA", "data"))
     if not (root / "flickr8k").is_dir():
         pytest.skip(f"there is no {root / 'flickr8k'}")
-    found = read_flickr8k(root, Reading())
+    found = read_flickr8k(root, ReaderOptions())
     assert found.captions is not None
     assert {len(each) for each in found.captions} == {5}
     assert (found.splits == TEST).sum() == 1000

@@ -19,7 +19,7 @@ from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.caption_table import Columns, read_caption_table
 from zoo.tasks.captioning.data.readers import read_pictures
 from zoo.tasks.captioning.datasets import captions
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 
 Write = Callable[[str], Path]
 SAMPLE = Path(__file__).parents[4] / "data" / "samples" / "captioning" / "captions.csv"
@@ -41,7 +41,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def read(path: Path, *, columns: Columns = Columns(), **options: Any) -> CaptionSet:  # noqa: B008
-    return read_caption_table(path, Reading(**options), columns=columns)
+    return read_caption_table(path, ReaderOptions(**options), columns=columns)
 
 
 def cut_short(path: Path) -> None:
@@ -67,7 +67,7 @@ def test_jsonl_columns_and_folder_are_named(write: Write, tmp_path: Path) -> Non
     rows = [{"file": f"{name}.png", "says": f"it is {name}"} for name in "abcde"]
     path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
     columns = Columns(image="file", caption="says")
-    found = read_caption_table(path, Reading(), columns=columns, folder=tmp_path / "in")
+    found = read_caption_table(path, ReaderOptions(), columns=columns, folder=tmp_path / "in")
     assert found.captions == [[f"it is {name}"] for name in "abcde"]
     assert sorted(found.splits.tolist()) == [TRAIN] * 3 + [VAL, TEST]
 
@@ -145,15 +145,15 @@ def test_columns_that_are_not_used_are_named(write: Write) -> None:
 
 
 def test_a_trained_model_reads_pictures_with_and_without_captions(write: Write, tmp_path: Path) -> None:
-    found = read_pictures([write("image\na.png\nb.png\n")], Reading())
+    found = read_pictures([write("image\na.png\nb.png\n")], ReaderOptions())
     assert (found.captions, found.splits.tolist()) == (None, [NONE, NONE])
-    found = read_pictures([write("image,caption\na.png,a dog\nb.png,a cat\na.png,one dog\n")], Reading())
+    found = read_pictures([write("image,caption\na.png,a dog\nb.png,a cat\na.png,one dog\n")], ReaderOptions())
     assert (found.captions, found.splits.tolist()) == ([["a dog", "one dog"], ["a cat"]], [TEST, TEST])
     with pytest.raises(DataError, match=r"line 3, column 'caption': it is empty"):
-        read_pictures([write("image,caption\na.png,a dog\nb.png,\n")], Reading())
+        read_pictures([write("image,caption\na.png,a dog\nb.png,\n")], ReaderOptions())
     with pytest.raises(DataError, match="give one table, or pictures and folders"):
-        read_pictures([write(GOOD), tmp_path / "in"], Reading())
-    assert len(read_pictures([tmp_path / "in" / "a.png", tmp_path / "in" / "b.png"], Reading())) == 2
+        read_pictures([write(GOOD), tmp_path / "in"], ReaderOptions())
+    assert len(read_pictures([tmp_path / "in" / "a.png", tmp_path / "in" / "b.png"], ReaderOptions())) == 2
 
 
 def test_the_sample_can_be_read() -> None:

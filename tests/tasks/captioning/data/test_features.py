@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError, DataError
-from zoo.nn.images.classifier import PictureNet
-from zoo.tasks.batching import Batching
+from zoo.nn.images.classifier import ImageClassifierNet
+from zoo.tasks.batching import BatchOptions
 from zoo.tasks.captioning import CaptionData
 from zoo.tasks.captioning.data import features
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.datamodule import CaptionSource
 from zoo.tasks.vision import Augmentation
-from zoo.tasks.vision.data.image_list import Decoded, Reading
+from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions
 
 COUNT = 7
 
 
-class Eye(PictureNet):
+class Eye(ImageClassifierNet):
     """A convolution and a norm, which counts the pictures that it sees."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -76,7 +76,7 @@ def made(folder: Path, **options: Any) -> CaptionData:
     splits = np.array([TRAIN] * 4 + [VAL] * 2 + [TEST])
     read = lambda reading: CaptionSet(Decoded(names, reading, folder), [["a", "b"]] * COUNT, names, splits)  # noqa: E731
     given = {"height": 8, "width": 12, "cache": str(folder / "cache")} | options
-    return CaptionData(CaptionSource(read, Reading()), Batching(max_epochs=1, batch_size=4), **given)
+    return CaptionData(CaptionSource(read, ReaderOptions()), BatchOptions(max_epochs=1, batch_size=4), **given)
 
 
 def test_kept_features_are_those_of_the_pixels(pictures: Path) -> None:
@@ -150,7 +150,7 @@ def test_features_that_half_precision_cannot_hold_are_refused(pictures: Path) ->
 
 def test_worker_processes_read_the_pictures(pictures: Path) -> None:
     alone, together = made(pictures), made(pictures, cache=None)
-    together.batching = Batching(max_epochs=1, batch_size=4, num_workers=1)
+    together.batching = BatchOptions(max_epochs=1, batch_size=4, num_workers=1)
     for data in (alone, together):
         data.see_through(Eye())
     assert alone.features is not None

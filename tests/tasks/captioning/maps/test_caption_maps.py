@@ -12,24 +12,24 @@ from captioning_cases import captioner, doubled, pictures, recurrent, transforme
 from zoo.attention import record
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import labelled
-from zoo.nn.images.image_input import Original
-from zoo.tasks.captioning.maps.example import OF_REFERENCE, WORDS, CaptionedPicture
-from zoo.tasks.captioning.maps.perturbation import OccludableScene
+from zoo.nn.images.image_input import OriginalImage
+from zoo.tasks.captioning.maps.example import OF_REFERENCE, WORDS, ExplainedCaption
+from zoo.tasks.captioning.maps.perturbation import PerturbableImage
 from zoo.tasks.captioning.plots import WordPlace, contact_sheet
 
 SIZE = (20, 30)
 
 
-def drawn(net: Any = recurrent) -> CaptionedPicture:
+def drawn(net: Any = recurrent) -> ExplainedCaption:
     module, batch = captioner(net).eval(), doubled(pictures([1]))
     tokens = tuple(batch.language.encode("a blue ring")[1])  # type: ignore[union-attr]
     best = Hypothesis(tokens, -1.0, -1.0, True)
     with torch.inference_mode(), record(module.net) as found:
         of_best = module.forced(batch, [best])
     assert batch.written is not None
-    original = Original([torch.full((3, *SIZE), 90, dtype=torch.uint8)], 0, (0.0, 5.0, 20.0, 20.0))
+    original = OriginalImage([torch.full((3, *SIZE), 90, dtype=torch.uint8)], 0, (0.0, 5.0, 20.0, 20.0))
     batch = replace(batch, written=(replace(batch.written[0], original=original),))
-    return CaptionedPicture(
+    return ExplainedCaption(
         module.net,
         batch,
         found=found,
@@ -95,7 +95,7 @@ def test_the_panels_of_a_sheet_have_one_scale_and_its_bar() -> None:
 
 def test_cells_that_are_left_out_have_the_mean_colour() -> None:
     module, batch = captioner().eval(), doubled(pictures([1]))
-    found = OccludableScene(module, batch)
+    found = PerturbableImage(module, batch)
     assert found.attention.shape == (16,)
     keep = torch.ones(3, 16, dtype=torch.bool)
     keep[1, 5] = keep[2] = False

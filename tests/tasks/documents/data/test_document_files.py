@@ -14,14 +14,20 @@ from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.documents.data.corpus import Corpus
-from zoo.tasks.documents.data.readers import Reading, read_text_folder, read_text_table, read_texts_at, texts_as_written
+from zoo.tasks.documents.data.readers import (
+    ReaderOptions,
+    read_text_folder,
+    read_text_table,
+    read_texts_at,
+    texts_as_written,
+)
 
 NAME = "texts.csv"
 Write = Callable[..., Path]
 
 
 def table(path: Path, cache: Path | None = None, **options: Any) -> Corpus:
-    return read_text_table(path, Reading(**options, cache=cache), split_seed=0)
+    return read_text_table(path, ReaderOptions(**options, cache=cache), split_seed=0)
 
 
 def rows(count: int = 20, more: str = "") -> str:
@@ -161,7 +167,7 @@ def folder_of(root: Path, **files: str | bytes) -> Path:
 
 def test_a_folder_for_each_class(tmp_path: Path) -> None:
     root = folder_of(tmp_path, **{f"{kind}__t{n}": f"{kind} {n}" for kind in ("bad", "good") for n in range(10)})
-    found = read_text_folder(root, Reading(), split_seed=0)
+    found = read_text_folder(root, ReaderOptions(), split_seed=0)
     assert found.label_names == ("bad", "good")
     assert found.ids[0] == "bad/t0.txt"
     assert found.texts[-1] == "good 9"
@@ -170,7 +176,7 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
 
 def test_folders_of_splits(tmp_path: Path) -> None:
     names = [f"{part}__{kind}__t" for part in ("train", "val", "test") for kind in ("bad", "good")]
-    found = read_text_folder(folder_of(tmp_path, **dict.fromkeys(names, "text")), Reading(), split_seed=0)
+    found = read_text_folder(folder_of(tmp_path, **dict.fromkeys(names, "text")), ReaderOptions(), split_seed=0)
     assert found.splits.tolist() == [2, 2, 0, 0, 1, 1]  # in the order of names
 
 
@@ -187,11 +193,11 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: bytes, mess
     good = {f"{kind}__t{n}": "text" for kind in ("bad", "good") for n in range(10)}
     root = folder_of(tmp_path, bad__x=content, **good)
     with pytest.raises(DataError, match=message):
-        read_text_folder(root, Reading(), split_seed=0)
+        read_text_folder(root, ReaderOptions(), split_seed=0)
     with pytest.warns(UserWarning, match="skipped 1 bad text"):
-        assert len(read_text_folder(root, Reading(on_bad_row="skip"), split_seed=0)) == 20
+        assert len(read_text_folder(root, ReaderOptions(on_bad_row="skip"), split_seed=0)) == 20
     with collect_errors() as problems:
-        read_text_folder(root, Reading(), split_seed=0)
+        read_text_folder(root, ReaderOptions(), split_seed=0)
     assert len(problems) == 1
 
 
@@ -199,23 +205,23 @@ def test_a_folder_that_training_never_sees_is_named(tmp_path: Path) -> None:
     names = [f"{part}__{kind}__t" for part in ("train", "val", "test") for kind in ("bad", "good")]
     root = folder_of(tmp_path, **dict.fromkeys([*names, "test__odd__t"], "text"))
     with pytest.raises(DataError, match=r"test/odd/t.txt: the label 'odd' is seen in test, and never in train"):
-        read_text_folder(root, Reading(), split_seed=0)
+        read_text_folder(root, ReaderOptions(), split_seed=0)
 
 
 def test_what_is_left_out_of_folders_for_a_trained_model(tmp_path: Path) -> None:
     root = folder_of(tmp_path, good__a="a text", bad__b=b"caf\xe9", c=" ")
     with pytest.raises(DataError, match=r"b\.txt, line 1: byte 0xe9 is not UTF-8 text.*on_bad_row=skip"):
-        read_texts_at([root], Reading(), ["bad", "good"])
+        read_texts_at([root], ReaderOptions(), ["bad", "good"])
     (root / "notes.md").write_text("text")
     with (
         pytest.warns(UserWarning, match="skipped 2 bad texts. The first: .*b.txt, line 1: byte 0xe9"),
         pytest.warns(UserWarning, match=r"left out 1 file not named as texts \(1 \.md; the first: notes\.md\)"),
     ):
-        found = read_texts_at([root], Reading(on_bad_row="skip"), ["bad", "good"])
+        found = read_texts_at([root], ReaderOptions(on_bad_row="skip"), ["bad", "good"])
     assert list(found.texts) == ["a text"]
     (root / "c.txt").unlink()
     (root / "notes.md").unlink()
-    assert list(read_texts_at([root], Reading(encoding="latin-1"), []).texts) == ["caf\xe9", "a text"]
+    assert list(read_texts_at([root], ReaderOptions(encoding="latin-1"), []).texts) == ["caf\xe9", "a text"]
 
 
 def test_files_outside_of_class_folders_are_counted_once(tmp_path: Path) -> None:
@@ -229,32 +235,34 @@ def test_files_outside_of_class_folders_are_counted_once(tmp_path: Path) -> None
         r"folders \(the first: loose\.txt\), 1 link to a folder above .*, 1 class folder without a text"
     )
     with pytest.warns(UserWarning, match=said):
-        assert len(read_text_folder(root, Reading(), split_seed=0)) == 20
+        assert len(read_text_folder(root, ReaderOptions(), split_seed=0)) == 20
 
 
 def test_texts_for_a_trained_model(write: Write, tmp_path: Path) -> None:
     """A table without labels, a file in a folder named like a label, and one that is not."""
     root = folder_of(tmp_path / "more", good__a="a text", b="another")
     paths = [write("text\nfirst\nsecond\n"), root]
-    found = read_texts_at(paths, Reading(), ["bad", "good"])
+    found = read_texts_at(paths, ReaderOptions(), ["bad", "good"])
     assert [found.texts[n] for n in range(4)] == ["first", "second", "another", "a text"]
     assert found.labels.tolist() == [-1, -1, -1, 1]
     assert found.splits.tolist() == [-1, -1, -1, TEST]
     assert len(set(found.ids)) == 4
-    both = read_texts_at([write("text\nx\n", "one.csv"), write("text\ny\n", "two.csv")], Reading(), ["bad", "good"])
+    both = read_texts_at(
+        [write("text\nx\n", "one.csv"), write("text\ny\n", "two.csv")], ReaderOptions(), ["bad", "good"]
+    )
     assert both.ids == ["one.csv:2", "two.csv:2"]
 
 
 def test_jsonl_for_a_trained_model_stays_in_the_file(write: Write, tmp_path: Path) -> None:
     path = write(jsonl(), "own.jsonl")
-    found, held = (read_texts_at([path], Reading(cache=cache), ["bad", "good"]) for cache in (tmp_path, None))
+    found, held = (read_texts_at([path], ReaderOptions(cache=cache), ["bad", "good"]) for cache in (tmp_path, None))
     assert not isinstance(found.texts.parts[0], list)
     assert list(found.texts) == list(held.texts)
 
 
 def test_a_label_that_the_model_does_not_know_is_named(write: Write) -> None:
     with pytest.raises(DataError, match=r"texts.csv, line 3, column 'label': 'goood' is not one of the 2 labels"):
-        read_texts_at([write("text,label\na,good\nb,goood\n")], Reading(), ["bad", "good"])
+        read_texts_at([write("text,label\na,good\nb,goood\n")], ReaderOptions(), ["bad", "good"])
 
 
 def test_texts_of_the_command_line() -> None:

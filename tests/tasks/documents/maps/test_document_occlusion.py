@@ -15,20 +15,20 @@ from document_run_cases import checkpoint
 from torch import Tensor, nn
 
 import zoo.maps
-from zoo.tasks.documents.batch import Document, Documents
-from zoo.tasks.documents.explanation import DocumentMaps
+from zoo.tasks.documents.batch import Document, DocumentBatch
+from zoo.tasks.documents.explanation import DocumentExplainer
 from zoo.tasks.documents.label_set import LabelSet
 from zoo.tasks.documents.maps import perturbation
-from zoo.tasks.documents.maps.perturbation import OccludableDocument
+from zoo.tasks.documents.maps.perturbation import PerturbableDocument
 from zoo.tasks.documents.task import DocumentClassifier
 
 TEXT = [[4, 7, 1], [9], [2, 4, 4, 12], [20, 3]]
 
 
-def document(sentences: list[list[int]], targets: Any) -> Documents:
+def document(sentences: list[list[int]], targets: Any) -> DocumentBatch:
     labels = LabelSet(("a", "b", "c"), targets, (1, 1, 1), 3)
     label: Any = [True, False, True] if targets == "multi" else 1
-    return Documents.of([Document(sentences, label=label, id="text", split="test")], labels)
+    return DocumentBatch.of([Document(sentences, label=label, id="text", split="test")], labels)
 
 
 def module(name: str = "HAN") -> DocumentClassifier:
@@ -45,7 +45,7 @@ def module(name: str = "HAN") -> DocumentClassifier:
 def test_words_left_out(name: str, targets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perturbation, "_WORDS", 30)  # three variants at a time
     ours, batch = module(name), document(TEXT, targets)
-    found = OccludableDocument(ours, batch)
+    found = PerturbableDocument(ours, batch)
     torch.testing.assert_close(found.attention, ours.explain(batch).weights[:, 0])
     keep = torch.rand(7, 10, generator=torch.Generator().manual_seed(0)) < 0.5
     keep[0] = True
@@ -68,7 +68,7 @@ def test_words_left_out(name: str, targets: Any, monkeypatch: pytest.MonkeyPatch
 def test_sentences_left_out(name: str) -> None:
     """A sentence is all of its words: the sum of their weights, of their gradients, and none of them is left."""
     ours, batch = module(name), document(TEXT, "single")
-    words, found = OccludableDocument(ours, batch), OccludableDocument(ours, batch, "sentence")
+    words, found = PerturbableDocument(ours, batch), PerturbableDocument(ours, batch, "sentence")
     starts = [0, 3, 4, 8, 10]
     by_loop = [float(words.attention[a:b].sum()) for a, b in pairwise(starts)]
     assert found.attention.tolist() == pytest.approx(by_loop, abs=1e-9)
@@ -84,7 +84,7 @@ def test_sentences_left_out(name: str) -> None:
         found.score(torch.zeros(1, 4, dtype=torch.bool))
 
 
-def slope_of_scaled(ours: DocumentClassifier, batch: Documents, words: Sequence[int], answer: Any) -> float:
+def slope_of_scaled(ours: DocumentClassifier, batch: DocumentBatch, words: Sequence[int], answer: Any) -> float:
     """The change of log m if the vectors of some words are scaled, by central differences."""
 
     def passed(scale: float) -> float:
@@ -103,7 +103,7 @@ def slope_of_scaled(ours: DocumentClassifier, batch: Documents, words: Sequence[
 @pytest.mark.parametrize("name", ["HAN", "FlatAttention, average", "LongDocument"])
 def test_the_gradient_is_that_of_scaled_words(name: str) -> None:
     ours, batch = module(name), document(TEXT, "single")
-    found = OccludableDocument(ours, batch)
+    found = PerturbableDocument(ours, batch)
     gradient = found.gradient()
     for word in range(10):
         slope = slope_of_scaled(ours, batch, [word], found.answer)
@@ -131,13 +131,13 @@ def test_documents_by_the_command(cli: Any, model: str) -> None:
 def test_nothing_else_is_computed_unless_it_is_asked_for(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of all documents of a published set takes longer than the measure of some."""
     asked: list[str] = []
-    tables = DocumentMaps.tables
+    tables = DocumentExplainer.tables
 
-    def noted(self: DocumentMaps) -> Any:
+    def noted(self: DocumentExplainer) -> Any:
         asked.append(self.split)
         return tables(self)
 
-    monkeypatch.setattr(DocumentMaps, "tables", noted)
+    monkeypatch.setattr(DocumentExplainer, "tables", noted)
     measure = ["maps", checkpoint(), "--overwrite", "--faithfulness=2", "--out", "maps"]
     done = cli(*measure, "--pictures=0")
     assert (done.code, asked) == (0, []), done.err

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recommendation_cases import data_of
 
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.recommendation.batch import UNKNOWN, Histories
+from zoo.tasks.recommendation.batch import UNKNOWN, SequenceBatch
 from zoo.tasks.recommendation.data.interaction_log import Log
 from zoo.tasks.recommendation.datamodule import HistoryData
 
@@ -270,7 +270,7 @@ def test_bad_options_are_refused() -> None:
 def test_batches_move_and_share_the_catalogue() -> None:
     data = data_of(log_of([[1, 2, 3, 4]] * 5))
     first, second = data.loader("val")
-    assert isinstance(first, Histories)
+    assert isinstance(first, SequenceBatch)
     assert first.catalogue is second.catalogue is data.catalogue
     assert data.transfer_batch_to_device(first, torch.device("cpu"), 0) is first
     assert data.transfer_batch_to_device(first, torch.device("meta"), 0).items.device.type == "meta"

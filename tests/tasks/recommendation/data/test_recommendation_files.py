@@ -16,7 +16,7 @@ from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.recommendation.data import csv_blocks, readers
 from zoo.tasks.recommendation.data.interactions import Interactions, IrregularError
-from zoo.tasks.recommendation.data.readers import Reading, read_interactions
+from zoo.tasks.recommendation.data.readers import ReaderOptions, read_interactions
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "recommendation"
 
@@ -31,7 +31,7 @@ def read(tmp_path: Path) -> Callable[..., Interactions]:
         if titles is not None:
             (tmp_path / "titles.csv").write_bytes(titles.encode())
             titles = tmp_path / "titles.csv"
-        return read_interactions(tmp_path / name, Reading(**options), titles=titles)
+        return read_interactions(tmp_path / name, ReaderOptions(**options), titles=titles)
 
     return _read
 
@@ -86,7 +86,7 @@ def test_forms_that_are_read_fast(read, never_by_rows: None, name: str, text: st
 
 def test_gzip(tmp_path: Path, never_by_rows: None) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
-    assert rows(read_interactions(tmp_path / "a.csv.gz", Reading()))[0] == ("ann", "tea", 3)
+    assert rows(read_interactions(tmp_path / "a.csv.gz", ReaderOptions()))[0] == ("ann", "tea", 3)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_columns_of_other_names(read) -> None:
     with pytest.raises(DataError, match=r"column 'wann': .*Did you mean 'when'"):
         read(text, user="customer", item="product", timestamp="wann")
     with pytest.raises(ConfigError, match="a, a, timestamp, rating; name four columns"):
-        Reading(user="a", item="a")
+        ReaderOptions(user="a", item="a")
 
 
 def test_columns_that_are_not_used_are_said(read) -> None:
@@ -167,7 +167,7 @@ def test_low_ratings_are_left_out_and_counted(read, never_by_rows: None) -> None
 
 def test_the_samples_are_read() -> None:
     path = SAMPLES / "interactions.csv"
-    found = read_interactions(path, Reading(min_rating=1), titles=SAMPLES / "titles.csv")
+    found = read_interactions(path, ReaderOptions(min_rating=1), titles=SAMPLES / "titles.csv")
     assert (len(found.items), len(found.user_names), len(found.item_names)) == (87, 12, 12)
     assert found.titles is not None
     assert all(found.titles)
@@ -251,7 +251,7 @@ def test_bad_files(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(content)
     with pytest.raises(DataError, match=said):
-        read_interactions(path, Reading())
+        read_interactions(path, ReaderOptions())
 
 
 def test_no_row_is_usable(read) -> None:
@@ -261,9 +261,9 @@ def test_no_row_is_usable(read) -> None:
 
 def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        read_interactions(tmp_path / "a.csv", Reading())
+        read_interactions(tmp_path / "a.csv", ReaderOptions())
     with pytest.raises(DataError, match=r"Tables are read from .csv"):
-        read_interactions(tmp_path / "a.dat", Reading())
+        read_interactions(tmp_path / "a.dat", ReaderOptions())
 
 
 TEXT = st.text(st.sampled_from(list('ab10 .-,"\t\n\réé\u2028\xa0\x00')), max_size=4)
@@ -296,7 +296,7 @@ def tables(draw: st.DrawFn) -> str:
     return "user,item,timestamp,rating" + end + text
 
 
-def outcome(path: Path, reading: Reading) -> tuple:
+def outcome(path: Path, reading: ReaderOptions) -> tuple:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -315,7 +315,7 @@ def test_the_fast_way_reads_what_the_slow_one_does(
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(text.encode())
-    reading = Reading(min_rating=4.2 if rated else None, on_bad_row="skip" if skip else "error")
+    reading = ReaderOptions(min_rating=4.2 if rated else None, on_bad_row="skip" if skip else "error")
 
     def refuse(*_: object) -> None:
         raise IrregularError

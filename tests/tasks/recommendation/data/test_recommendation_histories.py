@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from zoo.data.tables import collect_errors
 from zoo.errors import DataError
-from zoo.tasks.batching import Batching
+from zoo.tasks.batching import BatchOptions
 from zoo.tasks.recommendation.data.history_reader import items_of, read_histories
 from zoo.tasks.recommendation.data.interaction_log import Log
-from zoo.tasks.recommendation.data.readers import Reading
+from zoo.tasks.recommendation.data.readers import ReaderOptions
 from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "recommendation"
@@ -25,7 +25,7 @@ def read(tmp_path: Path) -> Callable[..., Log]:
         paths = [tmp_path / f"histories{number}.csv" for number, _ in enumerate(texts, 1)]
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text, encoding="utf-8")
-        return read_histories(paths, Reading(**options), known=known)
+        return read_histories(paths, ReaderOptions(**options), known=known)
 
     return _read
 
@@ -118,7 +118,7 @@ def test_an_item_that_is_not_known_is_named_with_its_line_and_the_nearest(read) 
 def test_ten_thousand_items_are_a_history(read) -> None:
     items = [f"i{number % 300}" for number in range(10_000)]
     source = HistorySource(partial(read, "user,history\nlong,{}\nshort,i1|i2\n".format("|".join(items))))
-    data = HistoryData(source, Batching(max_epochs=1, batch_size=2), length=50)
+    data = HistoryData(source, BatchOptions(max_epochs=1, batch_size=2), length=50)
     (batch,) = data.loader("all")
     assert batch.lengths.tolist() == [50, 2]
     assert [batch.catalogue.names[item] for item in batch.items[:50]] == items[-50:]
@@ -127,7 +127,7 @@ def test_ten_thousand_items_are_a_history(read) -> None:
 def test_the_samples_are_read() -> None:
     log = read_histories([SAMPLES / "histories.csv"])
     assert len(log.user_names) == 4
-    known = read_histories([SAMPLES / "interactions.csv"], Reading(min_rating=1))
+    known = read_histories([SAMPLES / "interactions.csv"], ReaderOptions(min_rating=1))
     assert set(log.item_names) <= set(known.item_names)
 
 

@@ -15,7 +15,7 @@ from zoo.data.tables import collect_errors
 from zoo.errors import DataError, ZooError
 from zoo.tasks.recommendation.data import parquet
 from zoo.tasks.recommendation.data.interactions import Interactions, IrregularError
-from zoo.tasks.recommendation.data.readers import Reading, read_interactions
+from zoo.tasks.recommendation.data.readers import ReaderOptions, read_interactions
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -23,7 +23,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 def read(path: Path, columns: dict, **options) -> Interactions:
     pq.write_table(pa.table(columns), path / "a.parquet", row_group_size=2)
-    return read_interactions(path / "a.parquet", Reading(**options))
+    return read_interactions(path / "a.parquet", ReaderOptions(**options))
 
 
 def rows(found: Interactions) -> list[tuple]:
@@ -99,9 +99,9 @@ def test_damaged_files(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_text("user,item\na,x\n")
     with pytest.raises(DataError, match="the file is not Parquet, damaged or cut short"):
-        read_interactions(path, Reading())
+        read_interactions(path, ReaderOptions())
     with pytest.raises(DataError, match="there is no such file"):
-        read_interactions(tmp_path / "b.parquet", Reading())
+        read_interactions(tmp_path / "b.parquet", ReaderOptions())
 
 
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,10 +115,10 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "a.parquet").touch()
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ZooError, match=r"attention-zoo\[parquet\]"):
-        read_interactions(tmp_path / "a.parquet", Reading())
+        read_interactions(tmp_path / "a.parquet", ReaderOptions())
 
 
-def outcome(path: Path, reading: Reading) -> tuple:
+def outcome(path: Path, reading: ReaderOptions) -> tuple:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -159,7 +159,7 @@ def tables(draw: st.DrawFn) -> "pa.Table":
 def test_by_the_column_is_what_by_the_row_is(tmp_path: Path, table: "pa.Table", rated: bool, skip: bool) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(table, path)
-    reading = Reading(min_rating=4.2 if rated else None, on_bad_row="skip" if skip else "error")
+    reading = ReaderOptions(min_rating=4.2 if rated else None, on_bad_row="skip" if skip else "error")
 
     def refuse(*_: object) -> None:
         raise IrregularError

@@ -14,7 +14,7 @@ from recommendation_run_cases import SAMPLES, checkpoint
 import zoo.maps
 from zoo.attention import record
 from zoo.checkpoints import checkpoint as files
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 
 
 @pytest.mark.parametrize("model", ["sasrec", "din"])
@@ -58,10 +58,10 @@ def test_the_arrays_are_those_of_the_full_pass(cli: Any, tmp_path: Path) -> None
     assert maps.to_pandas(["mia"])["weight"].notna().all()
 
 
-def _history(items: torch.Tensor) -> Histories:
+def _history(items: torch.Tensor) -> SequenceBatch:
     none, length = torch.full_like(items, -1), torch.tensor([len(items)])
     known = Catalogue([], None, items[:0])
-    return Histories(items, length, none, none[:1], items[:0], length * 0, ("mia",), ("",), known)
+    return SequenceBatch(items, length, none, none[:1], items[:0], length * 0, ("mia",), ("",), known)
 
 
 def test_gold_is_scored(cli: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from zoo.maps import plots
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.maps.distance_table import ByDistance
 from zoo.tasks.recommendation.plots import Bars, Panel, distance_figure, session
 
@@ -48,7 +48,7 @@ def test_by_distance_against_loops() -> None:
 def test_by_distance_of_candidates() -> None:
     """The last item of a history is one position before a candidate."""
     lengths = torch.tensor([2, 3])
-    batch = Histories(
+    batch = SequenceBatch(
         items=torch.zeros(5, dtype=torch.int64),
         lengths=lengths,
         targets=torch.full((5,), -1),

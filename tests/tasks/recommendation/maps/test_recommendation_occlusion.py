@@ -13,14 +13,14 @@ from recommendation_cases import users
 from torch import Tensor, nn
 
 from zoo.attention import ActivationUnit, AttentionFactory, ScaledDot, Softmax, Unnormalized
-from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.ctr import CandidateRanker
+from zoo.tasks.recommendation.batch import SequenceBatch
+from zoo.tasks.recommendation.ctr import CTRTask
 from zoo.tasks.recommendation.maps import perturbation
 from zoo.tasks.recommendation.maps.attributions import replacements
-from zoo.tasks.recommendation.maps.perturbation import OccludableHistory
+from zoo.tasks.recommendation.maps.perturbation import PerturbableHistory
 from zoo.tasks.recommendation.models.din import DIN
 from zoo.tasks.recommendation.models.sasrec import SASRec
-from zoo.tasks.recommendation.next_item import NextItem
+from zoo.tasks.recommendation.next_item import NextItemTask
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.task import Recommender
 
@@ -35,28 +35,28 @@ def module(request: pytest.FixtureRequest) -> Recommender:
     torch.manual_seed(0)
     kept: dict[str, Any] = {"optimization": None, "items": ITEMS, "length": LENGTH, "protocol": Protocol()}
     if request.param == "click":
-        made: Recommender = CandidateRanker(net=partial(DIN, attend=UNIT, dim=6, hidden=(5,)), **kept)
+        made: Recommender = CTRTask(net=partial(DIN, attend=UNIT, dim=6, hidden=(5,)), **kept)
         nn.init.normal_(made.net.bias.weight)
     else:
-        made = NextItem(net=partial(SASRec, attend=SOFTMAX, dim=8, heads=2), loss=nn.Identity(), **kept)
+        made = NextItemTask(net=partial(SASRec, attend=SOFTMAX, dim=8, heads=2), loss=nn.Identity(), **kept)
         nn.init.normal_(made.net.items.weight)
     return made.double().eval()
 
 
 @pytest.fixture
-def batch() -> Histories:
+def batch() -> SequenceBatch:
     return users([[3, 1, 4, 1, 5, 9]], items=ITEMS, held_out=[7], counts=list(range(ITEMS)))
 
 
-def test_items_left_out(module: Recommender, batch: Histories, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_left_out(module: Recommender, batch: SequenceBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perturbation, "ROWS", 20)  # three variants at a time
-    found = OccludableHistory(module, batch)
+    found = PerturbableHistory(module, batch)
     torch.testing.assert_close(found.attention, module.shares(batch))
     first, second, spare = replacements(batch.catalogue.counts).tolist()
     keep = torch.rand(8, 6, generator=torch.Generator().manual_seed(0)) < 0.5
     keep[0] = True
     answer = module.asked_about(batch)
-    if isinstance(module, CandidateRanker):
+    if isinstance(module, CTRTask):
         assert answer.tolist() == [7]
     for row, score in zip(keep.tolist(), found.score(keep), strict=True):
         by_loop = []
@@ -67,16 +67,16 @@ def test_items_left_out(module: Recommender, batch: Histories, monkeypatch: pyte
         assert float(score) == pytest.approx(sum(by_loop) / 2, abs=1e-12)
 
 
-def test_probabilities_are_those_of_the_loss(module: Recommender, batch: Histories) -> None:
+def test_probabilities_are_those_of_the_loss(module: Recommender, batch: SequenceBatch) -> None:
     everything = torch.arange(ITEMS)
     scores = module.score_own(batch, everything[None])[0]
-    expected = scores.sigmoid() if isinstance(module, CandidateRanker) else scores.softmax(-1)
+    expected = scores.sigmoid() if isinstance(module, CTRTask) else scores.softmax(-1)
     for item in everything:
         torch.testing.assert_close(module.log_probability(batch, item[None]).exp(), expected[item][None])
 
 
-def test_the_gradient_is_that_of_scaled_items(module: Recommender, batch: Histories) -> None:
-    found = OccludableHistory(module, batch)
+def test_the_gradient_is_that_of_scaled_items(module: Recommender, batch: SequenceBatch) -> None:
+    found = PerturbableHistory(module, batch)
     gradient = found.gradient()
 
     def passed(position: int, scale: float) -> float:

@@ -21,7 +21,7 @@ from zoo.attention import (
     record,
     sites,
 )
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.maps import attributions as scored_maps
 from zoo.tasks.recommendation.maps.attributions import (
     by_user,
@@ -40,13 +40,13 @@ attention = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 @pytest.fixture(scope="module")
-def batch() -> Histories:
+def batch() -> SequenceBatch:
     torch.manual_seed(3)
     total, users = sum(LENGTHS), len(LENGTHS)
     gold = torch.full((total,), -1)
     ends = torch.tensor(LENGTHS).cumsum(0)
     gold[ends[[0, 2, 5]] - 1] = torch.tensor([2, 11, 0])
-    return Histories(
+    return SequenceBatch(
         items=torch.randint(ITEMS, (total,)),
         lengths=torch.tensor(LENGTHS),
         targets=torch.full((total,), -1),
@@ -65,15 +65,15 @@ def net_of(attend: Any = attention, **options: Any) -> SASRec:
     return SASRec(items=ITEMS, length=LENGTH, attend=attend, dim=8, heads=2, **options).double().eval()
 
 
-def alone(batch: Histories, user: int) -> Histories:
+def alone(batch: SequenceBatch, user: int) -> SequenceBatch:
     return some_users(batch, torch.tensor([user]))
 
 
-def scored(net: SASRec, batch: Histories, items: Tensor) -> Tensor:
+def scored(net: SASRec, batch: SequenceBatch, items: Tensor) -> Tensor:
     return (net.last(batch)[:, None] * net.items(items)).sum(-1)
 
 
-def test_the_first_layer_by_hand(batch: Histories) -> None:
+def test_the_first_layer_by_hand(batch: SequenceBatch) -> None:
     """softmax(q k / sqrt(d)) of the last position, from the layer's own projections, head by head."""
     net = net_of()
     layer: Any = net.layers[0]
@@ -93,7 +93,7 @@ def test_the_first_layer_by_hand(batch: Histories) -> None:
 
 @pytest.mark.parametrize("how", [0, -1, "mean", "rollout"])
 @pytest.mark.parametrize("norm", ["paper", "pre"])
-def test_each_user_has_the_map_of_its_own(batch: Histories, how: Any, norm: Any) -> None:
+def test_each_user_has_the_map_of_its_own(batch: SequenceBatch, how: Any, norm: Any) -> None:
     net = net_of(norm=norm)
     found = influence(net, batch, how)
     for user, length in enumerate(LENGTHS):
@@ -103,7 +103,7 @@ def test_each_user_has_the_map_of_its_own(batch: Histories, how: Any, norm: Any)
         assert float(own.sum()) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_mean_and_rollout_by_loops(batch: Histories) -> None:
+def test_mean_and_rollout_by_loops(batch: SequenceBatch) -> None:
     net = net_of()
     one = alone(batch, 5)
     with torch.no_grad(), record(net) as maps:
@@ -117,7 +117,7 @@ def test_mean_and_rollout_by_loops(batch: Histories) -> None:
     torch.testing.assert_close(influence(net, one, "rollout"), torch.tensor(expected), atol=1e-6, rtol=1e-5)
 
 
-def test_occlusion_by_loops(batch: Histories, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occlusion_by_loops(batch: SequenceBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scored_maps, "ROWS", 20)  # many pieces
     net = net_of()
     items = torch.randint(ITEMS, (len(LENGTHS), 3), generator=torch.Generator().manual_seed(1))
@@ -138,17 +138,17 @@ def test_occlusion_by_loops(batch: Histories, monkeypatch: pytest.MonkeyPatch) -
             position += 1
 
 
-def _with(batch: Histories, items: Tensor) -> Histories:
+def _with(batch: SequenceBatch, items: Tensor) -> SequenceBatch:
     return replace(batch, items=items)
 
 
-def test_an_item_that_is_there_is_not_put_in_its_own_place(batch: Histories) -> None:
+def test_an_item_that_is_there_is_not_put_in_its_own_place(batch: SequenceBatch) -> None:
     """Otherwise a history of replacements only would seem to have no influence."""
     other = int(scored_maps.replacements(batch.catalogue.counts)[0])
     one = _with(alone(batch, 3), torch.full((3,), other))
     asked: list[Tensor] = []
 
-    def score(some: Histories, items: Tensor) -> Tensor:
+    def score(some: SequenceBatch, items: Tensor) -> Tensor:
         asked.append(some.items)
         return torch.zeros(len(some), 1)
 
@@ -156,7 +156,7 @@ def test_an_item_that_is_there_is_not_put_in_its_own_place(batch: Histories) -> 
     assert all((each.view(3, 3) == other).sum() == 6 for each in asked[1:])
 
 
-def test_shares_of_occlusion_are_of_what_lifts(batch: Histories) -> None:
+def test_shares_of_occlusion_are_of_what_lifts(batch: SequenceBatch) -> None:
     net = net_of()
     items = torch.arange(len(LENGTHS))[:, None]
     falls = occlusion(partial(scored, net), batch, items)[:, 0]
@@ -167,7 +167,7 @@ def test_shares_of_occlusion_are_of_what_lifts(batch: Histories) -> None:
         torch.testing.assert_close(shares[batch.users == user] * lifts.sum(), lifts)
 
 
-def test_what_has_no_weights_says_so(batch: Histories) -> None:
+def test_what_has_no_weights_says_so(batch: SequenceBatch) -> None:
     net = net_of(MixerFactory(GatedRecurrent))
     for how in (0, "mean", "rollout"):
         why_not = refusal(net, how)  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def test_refusals() -> None:
     assert "there is no such explanation" in str(refusal(net, "rolout"))  # type: ignore[arg-type]
 
 
-def test_linear_attention_has_the_map_that_it_amounts_to(batch: Histories) -> None:
+def test_linear_attention_has_the_map_that_it_amounts_to(batch: SequenceBatch) -> None:
     net = net_of(MechanismFactory(LinearAttention))
     found = influence(net, batch, 1)
     assert refusal(net, 1) is None
@@ -196,7 +196,7 @@ def test_linear_attention_has_the_map_that_it_amounts_to(batch: Histories) -> No
     torch.testing.assert_close(sums, torch.ones(len(LENGTHS)))
 
 
-def test_a_map_has_one_query_and_no_padding(batch: Histories) -> None:
+def test_a_map_has_one_query_and_no_padding(batch: SequenceBatch) -> None:
     values = torch.arange(1.0, len(batch.items) + 1)
     found = by_user(values, batch, "layer 0")
     assert found.weights.shape == (len(LENGTHS), 1, 1, 12)
@@ -206,14 +206,14 @@ def test_a_map_has_one_query_and_no_padding(batch: Histories) -> None:
         start += length
 
 
-def test_gold_positions(batch: Histories) -> None:
+def test_gold_positions(batch: SequenceBatch) -> None:
     found = gold_positions(batch)
     assert found is not None
     assert [found[batch.users == user].nonzero().flatten().tolist() for user in range(6)] == [[2], [], [0], [], [], [6]]
     assert gold_positions(replace(batch, gold=None)) is None
 
 
-def test_chosen_users_keep_all_that_is_theirs(batch: Histories) -> None:
+def test_chosen_users_keep_all_that_is_theirs(batch: SequenceBatch) -> None:
     some = some_users(batch, torch.tensor([5, 1]))
     assert some.ids == ("f", "b")
     assert some.items.tolist() == [*batch.items[batch.users == 5].tolist(), *batch.items[batch.users == 1].tolist()]

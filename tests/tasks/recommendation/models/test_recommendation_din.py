@@ -23,8 +23,8 @@ from zoo.attention import (
 from zoo.attention.factories import MechanismFactory
 from zoo.maps.metrics import pointing_accuracy
 from zoo.optim import OptimizerConfig
-from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.ctr import CandidateRanker, ClickMetrics, sample_candidates
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
+from zoo.tasks.recommendation.ctr import ClickMetrics, CTRTask, sample_candidates
 from zoo.tasks.recommendation.maps.attributions import by_user
 from zoo.tasks.recommendation.models.din import DIN, Candidates, after_histories
 from zoo.tasks.recommendation.ranking.protocol import Protocol
@@ -55,7 +55,7 @@ def histories(lists, held_out=None, split="train", items=ITEMS):
     packed = [item for one in lists for item in one]
     targets = [item for one in lists for item in [*one[1:], -1]]
     seen = [sorted(set(one)) for one in lists]
-    return Histories(
+    return SequenceBatch(
         items=torch.tensor(packed),
         lengths=torch.tensor([len(one) for one in lists]),
         targets=torch.tensor(targets),
@@ -212,7 +212,7 @@ def test_sizes_below_one_are_refused(wrong):
 
 def ranker(items=ITEMS, protocol=None, net=None, **options):
     torch.manual_seed(0)
-    made = CandidateRanker(
+    made = CTRTask(
         net=partial(DIN, attend=attention(Dice), dim=DIM, hidden=(8, 4)) if net is None else net,
         optimization=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
         items=items,

@@ -18,7 +18,7 @@ from zoo.attention import ALiBi, AttentionFactory, Learned, Rotary, ScaledDot, S
 from zoo.config import plugins
 from zoo.nn import packing
 from zoo.nn.packing import Packing
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.models.sasrec import SASRec
 
 ATTENTION = list(plugins.find_choices("attention").values())
@@ -51,16 +51,16 @@ def sasrec(**options: Any) -> SASRec:
     return net
 
 
-def histories(lengths: list[int] = LENGTHS, *, seed: int = 0, timed: bool = False) -> Histories:
+def histories(lengths: list[int] = LENGTHS, *, seed: int = 0, timed: bool = False) -> SequenceBatch:
     generator = torch.Generator().manual_seed(seed)
     items = torch.randint(0, ITEMS, (sum(lengths),), generator=generator)
     steps = torch.randint(0, 500, (sum(lengths),), generator=generator)
     return batch_of(items, lengths, torch.cat([each.cumsum(0) for each in steps.split(lengths)]) if timed else None)
 
 
-def batch_of(items: Tensor, lengths: list[int], times: Tensor | None = None) -> Histories:
+def batch_of(items: Tensor, lengths: list[int], times: Tensor | None = None) -> SequenceBatch:
     users, none = len(lengths), torch.full((len(lengths),), -1)
-    return Histories(
+    return SequenceBatch(
         items=items,
         lengths=torch.tensor(lengths),
         targets=items.roll(-1),
@@ -74,7 +74,7 @@ def batch_of(items: Tensor, lengths: list[int], times: Tensor | None = None) -> 
     )
 
 
-def alone(batch: Histories) -> list[Histories]:
+def alone(batch: SequenceBatch) -> list[SequenceBatch]:
     lengths = batch.lengths.tolist()
     times = [None] * len(lengths) if batch.times is None else batch.times.split(lengths)
     return [batch_of(items, [len(items)], of) for items, of in zip(batch.items.split(lengths), times, strict=True)]
@@ -135,7 +135,7 @@ def test_loops_of_the_authors_code() -> None:
     torch.testing.assert_close(net.scores(output[:2], some), output[:2] @ net.items.weight[some].T, **EXACT)
 
 
-def padded(net: SASRec, batch: Histories) -> tuple[Tensor, Tensor]:
+def padded(net: SASRec, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
     """Returns inputs (b, length, dim) with padding at the end, and the mask of real positions."""
     real = torch.arange(LENGTH) < batch.lengths[:, None]
     items = torch.zeros_like(real, dtype=torch.long).masked_scatter(real, batch.items)

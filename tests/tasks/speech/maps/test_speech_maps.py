@@ -15,8 +15,8 @@ from run_cases import figures
 
 from zoo import maps
 from zoo.attention import record
-from zoo.tasks.speech.maps.example import ALIGNMENT, OF_REFERENCE, HeardRecording
-from zoo.tasks.speech.maps.perturbation import OccludableRecording
+from zoo.tasks.speech.maps.example import ALIGNMENT, OF_REFERENCE, ExplainedTranscript
+from zoo.tasks.speech.maps.perturbation import PerturbableRecording
 from zoo.tasks.speech.plots import aligned_figure
 
 
@@ -46,13 +46,13 @@ def test_the_folder_of_a_checkpoint(trained_on: Callable[[str], Path], cli: Any)
     assert cli("evaluate", best, "--worst", "2").code == 0
 
 
-def heard(said: str) -> HeardRecording:
+def heard(said: str) -> ExplainedTranscript:
     module, made = telling(said), batch([0])
     best = module.write(made)[0]
     with torch.no_grad(), record(module.net) as found:
         forced = module.forced(made, best)
     reference = module.forced_references(made).weights
-    return HeardRecording(made, STRIDE, found, best[0], forced.weights, forced.log_probability, reference)
+    return ExplainedTranscript(made, STRIDE, found, best[0], forced.weights, forced.log_probability, reference)
 
 
 def test_a_recording_is_described_by_its_words_in_time() -> None:
@@ -94,7 +94,7 @@ def test_the_picture_has_one_axis_of_time() -> None:
 
 def test_a_part_that_is_left_out_becomes_the_mean() -> None:
     module, made = recogniser().eval(), batch([3])
-    example = OccludableRecording(module, made)
+    example = PerturbableRecording(module, made)
     places = len(example.attention)
     frames = int(made.source.lengths[0])
     keep = torch.ones(2, places, dtype=torch.bool)
@@ -111,7 +111,7 @@ def test_a_part_that_is_left_out_becomes_the_mean() -> None:
 
 def test_the_gradient_of_a_part_is_that_of_its_frames() -> None:
     module, made = recogniser().eval(), batch([2])
-    example = OccludableRecording(module, made)
+    example = PerturbableRecording(module, made)
     features = made.source.features
     sums, step = [], 1e-6
     with torch.no_grad():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from zoo.tasks.speech import ConvolutionalListener, PyramidalListener, TransformerListener
+from zoo.tasks.speech import ConvRNNEncoder, PyramidalRNNEncoder, TransformerSpeechEncoder
 from zoo.tasks.speech.batch import Frames
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -22,9 +22,9 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 RECURRENT = [name for name in SIZES if name != "transformer"]
 _CLASSES = {
-    "pyramidal": PyramidalListener,
-    "convolutional": ConvolutionalListener,
-    "transformer": TransformerListener,
+    "pyramidal": PyramidalRNNEncoder,
+    "convolutional": ConvRNNEncoder,
+    "transformer": TransformerSpeechEncoder,
 }
 
 

@@ -17,21 +17,21 @@ from zoo.decoding import BeamSearch, Ensemble, WeightedSum, force_decode
 from zoo.nn import Bahdanau
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
-from zoo.tasks.speech import ListenAttendSpell, PyramidalListener
+from zoo.tasks.speech import ListenAttendSpell, PyramidalRNNEncoder
 from zoo.tasks.speech.models.ctc import JointDecoder, needed, places_of
-from zoo.tasks.speech.models.ctc_prefixes import CTCPrefixes, Heard
+from zoo.tasks.speech.models.ctc_prefixes import CTCOutput, CTCPrefixes
 
 TOKENS = (4, 5, 6)
 SYMBOLS = 7
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def heard(*lengths: int, seed: int = 0, spread: float = 2.0) -> Heard:
+def heard(*lengths: int, seed: int = 0, spread: float = 2.0) -> CTCOutput:
     """Log-probabilities with NaN behind the end of each recording, of which nothing may be read."""
     logits = spread * torch.randn(len(lengths), max(lengths), SYMBOLS, generator=torch.Generator().manual_seed(seed))
     logits[..., [END, BEGIN, 1]] = -60.0  # symbols that are never in a text
     found = logits.double().log_softmax(-1)
-    return Heard(found, torch.tensor(lengths))
+    return CTCOutput(found, torch.tensor(lengths))
 
 
 def by_paths(log_probability: Tensor) -> dict[tuple[int, ...], float]:
@@ -55,7 +55,7 @@ def net(**options: Any) -> Any:
         features=FEATURES,
         tokens=SYMBOLS,
         attend=AttentionFactory(score=Additive, normalizer=Softmax),
-        listener=partial(PyramidalListener, hidden=4, joined=(1, 2)),
+        listener=partial(PyramidalRNNEncoder, hidden=4, joined=(1, 2)),
         decoder=partial(Bahdanau, dim=4, hidden=6, compared=5),
         ctc=True,
         **options,

@@ -13,7 +13,7 @@ from torch import nn
 from zoo.attention import Additive, AttentionFactory, LocationAware, Monotonic, Softmax, record
 from zoo.nn import Bahdanau, InputFeeding, Luong
 from zoo.tasks.seq2seq.targets import Targets
-from zoo.tasks.speech import ConvolutionalListener, ListenAttendSpell, PyramidalListener, TransformerListener
+from zoo.tasks.speech import ConvRNNEncoder, ListenAttendSpell, PyramidalRNNEncoder, TransformerSpeechEncoder
 
 ATTEND: dict[str, Any] = {
     "additive": AttentionFactory(score=Additive, normalizer=Softmax),
@@ -21,9 +21,9 @@ ATTEND: dict[str, Any] = {
     "monotonic": AttentionFactory(score=Additive, normalizer=Monotonic),
 }
 LISTENERS: dict[str, Any] = {
-    "pyramidal": partial(PyramidalListener, hidden=4, joined=(1, 2)),
-    "convolutional": partial(ConvolutionalListener, channels=(5,), hidden=4),
-    "transformer": partial(TransformerListener, channels=(5,), dim=8, layers=1, heads=2, hidden=6),
+    "pyramidal": partial(PyramidalRNNEncoder, hidden=4, joined=(1, 2)),
+    "convolutional": partial(ConvRNNEncoder, channels=(5,), hidden=4),
+    "transformer": partial(TransformerSpeechEncoder, channels=(5,), dim=8, layers=1, heads=2, hidden=6),
 }
 TARGETS = Targets.of([[4, 5, 6, 4], [4], [], [7, 7], [5, 6], [4, 8, 8, 5, 9], [6]])
 

@@ -12,7 +12,7 @@ from listener_cases import EXACT, FEATURES, LENGTHS, RECURRENT, SIZES, frames, l
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.tasks.speech import ConvolutionalListener, PyramidalListener
+from zoo.tasks.speech import ConvRNNEncoder, PyramidalRNNEncoder
 
 
 def pyramid(net: Any, x: Tensor) -> Tensor:
@@ -98,6 +98,6 @@ def test_one_directional_listeners_do_not_look_ahead() -> None:
 
 def test_listeners_refuse_what_they_cannot_read() -> None:
     with pytest.raises(ValueError, match="joined is to be a list, each a whole number of at least 1"):
-        PyramidalListener(features=FEATURES, joined=(2, 0))
+        PyramidalRNNEncoder(features=FEATURES, joined=(2, 0))
     with pytest.raises(ValueError, match="filters of 1 rows leave out some of each 2: make size larger"):
-        ConvolutionalListener(features=FEATURES, size=1)
+        ConvRNNEncoder(features=FEATURES, size=1)

@@ -12,7 +12,7 @@ import pytest
 
 from zoo.errors import CheckpointError, ConfigError
 from zoo.tasks.translation import PairData, planted_translation, text_pairs
-from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.batch import TranslationBatch
 
 SMALL = {"pairs": 60, "held_out": 10, "longest": 9, "max_epochs": 1, "batch_size": 16}
 TOKENISERS: list[dict[str, Any]] = [
@@ -60,7 +60,7 @@ def test_one_vocabulary_for_both_languages() -> None:
     assert len(joint.source) == len(apart.source) + len(apart.target) - 4
 
 
-def batches(data: PairData) -> list[Pairs]:
+def batches(data: PairData) -> list[TranslationBatch]:
     return list(data.train_dataloader())
 
 

@@ -17,7 +17,7 @@ from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL
 from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import Reading
+from zoo.tasks.translation.data.pair_collector import ReaderOptions
 from zoo.tasks.translation.data.readers import (
     Aligned,
     read_pair_files,
@@ -36,7 +36,7 @@ Write = Callable[..., Path]
 
 
 def table(path: Path, cache: Path | None = None, **options: Any) -> Corpus:
-    return read_pair_table(path, Reading(**options), cache=cache, split_seed=0)
+    return read_pair_table(path, ReaderOptions(**options), cache=cache, split_seed=0)
 
 
 def rows(count: int = 20, more: str = "") -> str:
@@ -53,7 +53,7 @@ def lines(side: str, count: int = 20) -> str:
 
 
 def read(write: Write, *sides: str | bytes, cache: Path | None = None, **options: Any) -> Corpus:
-    return read_pair_files({"": aligned(write, *sides)}, Reading(**options), cache=cache, split_seed=0)
+    return read_pair_files({"": aligned(write, *sides)}, ReaderOptions(**options), cache=cache, split_seed=0)
 
 
 def test_a_table_is_split(write: Write) -> None:
@@ -88,7 +88,7 @@ def test_files_of_each_split(write: Write) -> None:
         split: Aligned(write(f"{split} x\n" * count, f"{split}.de"), write(f"{split} y\n" * count, f"{split}.en"))
         for split, count in (("train", 3), ("val", 2), ("test", 1))
     }
-    found = read_pair_files(files, Reading(), cache=None, split_seed=0)
+    found = read_pair_files(files, ReaderOptions(), cache=None, split_seed=0)
     assert found.splits.tolist() == [TRAIN] * 3 + [VAL] * 2 + [TEST]
     assert found.ids == ["train 1", "train 2", "train 3", "val 1", "val 2", "test 1"]
 
@@ -217,23 +217,23 @@ def test_options_that_do_not_go_together(options: dict[str, Any], message: str) 
 
 def test_texts_for_a_trained_model(write: Write) -> None:
     plain = write("one\n\ntwo\n", "own.txt")
-    found = read_pairs_at([plain], Reading())
+    found = read_pairs_at([plain], ReaderOptions())
     assert (list(found.sources), found.targets, found.ids) == (["one", "two"], None, ["1", "3"])
     assert found.splits.tolist() == [NONE, NONE]
-    known = read_pairs_at([plain], Reading(), write("eins\n\nzwei\n", "own.de"))
+    known = read_pairs_at([plain], ReaderOptions(), write("eins\n\nzwei\n", "own.de"))
     assert (list(known.targets), known.splits.tolist()) == (["eins", "zwei"], [TEST, TEST])
-    both = read_pairs_at([plain, write("source\nthree\n", "more.csv")], Reading())
+    both = read_pairs_at([plain, write("source\nthree\n", "more.csv")], ReaderOptions())
     assert list(zip(both.sources, both.ids, strict=True)) == [
         ("one", "own.txt:1"),
         ("two", "own.txt:3"),
         ("three", "more.csv:2"),
     ]
     with pytest.raises(DataError, match=r"pairs.csv has translations and .*own.txt has none"):
-        read_pairs_at([plain, write(rows())], Reading())
+        read_pairs_at([plain, write(rows())], ReaderOptions())
     with pytest.raises(DataError, match="references belong to one text file"):
-        read_pairs_at([write(rows())], Reading(), plain)
+        read_pairs_at([write(rows())], ReaderOptions(), plain)
     with pytest.raises(DataError, match=r"own.txt has 3 lines and .*short.de has 1 lines"):
-        read_pairs_at([plain], Reading(), write("eins\n", "short.de"))
+        read_pairs_at([plain], ReaderOptions(), write("eins\n", "short.de"))
 
 
 def test_texts_of_the_command_line() -> None:
@@ -246,7 +246,7 @@ def test_the_samples() -> None:
     found = table(SAMPLES / "phrases.tsv")
     by_lines = read_pair_files(
         {"": Aligned(*(SAMPLES / f"phrases.{side}" for side in ("de", "en", "align")))},
-        Reading(),
+        ReaderOptions(),
         cache=None,
         split_seed=0,
     )

@@ -20,12 +20,12 @@ from zoo.maps.explainer import MapOptions
 from zoo.maps.export import export
 from zoo.optim import OptimizerConfig
 from zoo.tasks.seq2seq.decoding_config import begins
-from zoo.tasks.seq2seq.gradients import Reached, gradient_norms, reach_figure
+from zoo.tasks.seq2seq.gradients import GradientDistanceTally, gradient_norms, reach_figure
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import BEGIN, END
 from zoo.tasks.seq2seq.word_alignment import read_again
 from zoo.tasks.translation import PairData, Translator, planted_translation
-from zoo.tasks.translation.maps.perturbation import OccludableText
+from zoo.tasks.translation.maps.perturbation import PerturbableText
 
 DATA = planted_translation(pairs=20, held_out=6, longest=8, max_epochs=1, batch_size=4)
 
@@ -142,7 +142,7 @@ def test_gradients_of_each_token_alone() -> None:
 
 
 def test_distances_go_along_the_source_and_the_text() -> None:
-    reached = Reached()
+    reached = GradientDistanceTally()
     gold = torch.tensor([[False, True], [False, False]])
     reached.add(torch.tensor([[1.0, 2.0], [4.0, 8.0]]), gold)
     assert [tuple(row) for row in reached.rows()] == [
@@ -157,7 +157,7 @@ def test_distances_go_along_the_source_and_the_text() -> None:
 
 def test_a_text_without_words_is_the_text_that_lacks_them() -> None:
     module, batch = translator().eval(), pairs([1])
-    found = OccludableText(module, batch)
+    found = PerturbableText(module, batch)
     keep = torch.tensor([[True] * 5, [True, False, True, False, True], [False, False, False, False, True]])
     scores = found.score(keep)
     words = SOURCES[1].split()
@@ -185,7 +185,7 @@ def test_words_are_left_out_with_all_of_their_tokens() -> None:
     examples = data.examples("test")
     batch = examples.collate([examples.entries[0]])
     words = batch.written[0].source.split()
-    found = OccludableText(module, batch)
+    found = PerturbableText(module, batch)
     assert len(found.attention) == len(words) < len(found.owners)
     assert found.gradient().shape == (len(words),)
     keep = torch.ones(1, len(words), dtype=torch.bool)

@@ -16,8 +16,8 @@ from zoo.config import compose, instantiate
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.vision import datasets as sets
-from zoo.tasks.vision.batch import Images
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.batch import ImageBatch
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.data.published import SETS
 from zoo.tasks.vision.data.transforms import Augmentation
 from zoo.tasks.vision.datamodule import ImageData, PictureSource
@@ -25,9 +25,9 @@ from zoo.tasks.vision.datamodule import ImageData, PictureSource
 SPLITS = np.array(["train"] * 11 + ["val"] * 4 + ["test"] * 5 + [""])
 
 
-def some() -> PictureSet:
+def some() -> ImageSet:
     draw = np.random.default_rng(0)
-    return PictureSet(
+    return ImageSet(
         pixels=draw.integers(0, 256, (21, 1, 6, 8), dtype=np.uint8),
         labels=np.array([number % 3 for number in range(20)] + [-1]),
         splits=SPLITS,
@@ -107,7 +107,7 @@ def test_a_checkpoint_keeps_the_preprocessing_as_plain_types() -> None:
     assert all(map(_same, made.loader("all"), other.loader("all")))
 
 
-def _same(a: Images, b: Images) -> bool:
+def _same(a: ImageBatch, b: ImageBatch) -> bool:
     return torch.equal(a.pixels, b.pixels) and a.ids == b.ids
 
 

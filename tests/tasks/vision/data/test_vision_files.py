@@ -20,13 +20,13 @@ from zoo.data.splits import split_stratified
 from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.vision.data.image_folder import picture_walk
-from zoo.tasks.vision.data.image_list import Reading
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_list import ReaderOptions
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.data.readers import read_image_folder, read_image_table, read_pictures_at
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "vision"
-PLAIN = Reading(channels=1)
-SKIP = Reading(channels=1, on_bad_row="skip")
+PLAIN = ReaderOptions(channels=1)
+SKIP = ReaderOptions(channels=1, on_bad_row="skip")
 Draw = Callable[..., Path]
 
 
@@ -57,7 +57,7 @@ def animals(root: Path, draw: Draw) -> Path:
     return root
 
 
-def said(read: Callable[[], PictureSet]) -> tuple[PictureSet, str]:
+def said(read: Callable[[], ImageSet]) -> tuple[ImageSet, str]:
     """The set, and all warnings in one text."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -66,7 +66,7 @@ def said(read: Callable[[], PictureSet]) -> tuple[PictureSet, str]:
     return pictures, "\n".join(str(each.message) for each in found)
 
 
-def counts(pictures: PictureSet) -> dict[tuple[str, str], int]:
+def counts(pictures: ImageSet) -> dict[tuple[str, str], int]:
     names = [pictures.label_names[label] if label >= 0 else "" for label in pictures.labels]
     return dict(Counter(zip(names, pictures.splits.tolist(), strict=True)))
 
@@ -349,7 +349,7 @@ def test_frames_are_counted(animals: Path) -> None:
 @pytest.mark.parametrize("options", [{"channels": 2}, {"on_bad_row": "ignore"}, {"most_pixels": 0}])
 def test_options_of_reading(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=f"data.{next(iter(options))}="):
-        Reading(**options)  # type: ignore[arg-type]
+        ReaderOptions(**options)  # type: ignore[arg-type]
 
 
 def test_a_worker_process_says_no_more_than_this_one(animals: Path) -> None:
@@ -557,8 +557,8 @@ def test_every_label_is_split_in_the_same_shares(labels: list[int], seed: int) -
 def test_the_samples() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        folder = read_image_folder(SAMPLES / "pictures", Reading())
-        table = read_image_table(SAMPLES / "pictures.csv", Reading())
+        folder = read_image_folder(SAMPLES / "pictures", ReaderOptions())
+        table = read_image_table(SAMPLES / "pictures.csv", ReaderOptions())
     assert folder.label_names == table.label_names == ("circle", "cross", "stripes")
     assert sorted(f"pictures/{name}" for name in folder.ids) == sorted(table.ids)
     assert counts(table) == {

@@ -16,7 +16,7 @@ from PIL import Image
 
 from zoo.errors import DataError
 from zoo.tasks.vision.data import image_io as picture
-from zoo.tasks.vision.data.image_io import PictureError, read_header, read_picture
+from zoo.tasks.vision.data.image_io import ImageError, read_header, read_picture
 
 GREY = np.arange(0, 240, 20, dtype=np.uint8).reshape(3, 4)
 RGB = np.stack([GREY, GREY[::-1], 255 - GREY], axis=2)
@@ -114,7 +114,7 @@ def test_thirty_two_bits_by_their_largest_value(tmp_path: Path, values: np.ndarr
 @pytest.mark.parametrize("value", [-1.0, 70000.0, float("nan"), float("inf")])
 def test_thirty_two_bits_of_no_known_range(tmp_path: Path, value: float) -> None:
     Image.fromarray(np.array([[0, value]], np.float32)).save(tmp_path / "a.tif")
-    with pytest.raises(PictureError, match=r"a\.tif: its values, of 32 bits, go from .*Scale them"):
+    with pytest.raises(ImageError, match=r"a\.tif: its values, of 32 bits, go from .*Scale them"):
         read_picture(tmp_path / "a.tif", channels=1)
 
 
@@ -160,7 +160,7 @@ def test_cmyk_and_lab(tmp_path: Path) -> None:
     Image.frombytes("CMYK", (16, 16), b"\0" * 1024).save(tmp_path / "a.jpg", quality=95)
     assert read_picture(tmp_path / "a.jpg", channels=1).min() > 250
     Image.new("LAB", (2, 2)).save(tmp_path / "lab.tif")
-    with pytest.raises(PictureError, match="LAB"):
+    with pytest.raises(ImageError, match="LAB"):
         read_picture(tmp_path / "lab.tif", channels=3)
 
 
@@ -257,7 +257,7 @@ def encoded(kind: str, size: int = 64, **options: object) -> bytes:
 def test_truncated_files(tmp_path: Path, kind: str, share: float) -> None:
     content = encoded(kind)
     (tmp_path / "cut").write_bytes(content[: int(share * len(content))])
-    with pytest.raises(PictureError, match=r"cut: .*(damaged|no picture).*(Save it anew|take it away)"):
+    with pytest.raises(ImageError, match=r"cut: .*(damaged|no picture).*(Save it anew|take it away)"):
         read_picture(tmp_path / "cut", channels=3)
 
 
@@ -273,7 +273,7 @@ def test_damaged_files_are_read_or_named(tmp_path_factory: pytest.TempPathFactor
         warnings.simplefilter("error")
         try:
             assert read_picture(path, channels=3, most_pixels=100_000).dtype == torch.uint8
-        except PictureError as error:
+        except ImageError as error:
             assert str(error).startswith(f"{path}: ")  # noqa: PT017 - either outcome is right
 
 
@@ -316,7 +316,7 @@ def test_postscript_is_never_run(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("subprocess.Popen", run)
     monkeypatch.setattr("subprocess.check_call", run)
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n" * 10)
-    with pytest.raises(PictureError):
+    with pytest.raises(ImageError):
         read_picture(path, channels=3)
 
 
@@ -327,10 +327,10 @@ def test_bombs_are_found_before_they_are_decoded(path: Path) -> None:
 
     header = b"IHDR" + size
     path.write_bytes(content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:])
-    with pytest.raises(PictureError, match=r"3,600,000,000 pixels, and at most 100,000,000.*raise data\.most_pixels"):
+    with pytest.raises(ImageError, match=r"3,600,000,000 pixels, and at most 100,000,000.*raise data\.most_pixels"):
         read_picture(path, channels=3)
     Image.new("1", (300, 200)).save(path)
-    with pytest.raises(PictureError, match=r"300 x 200 are 60,000 pixels"):
+    with pytest.raises(ImageError, match=r"300 x 200 are 60,000 pixels"):
         read_header(path, most_pixels=59_999)
     assert read_picture(path, channels=1, most_pixels=60_000).shape == (1, 200, 300)
 
@@ -355,7 +355,7 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "a\0b": "cannot be read",
     }
     for name, what in said.items():
-        with pytest.raises(PictureError, match=what):
+        with pytest.raises(ImageError, match=what):
             read_picture(tmp_path / name, channels=3)
 
     def refuse(*_: object) -> None:
@@ -363,7 +363,7 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     Image.new("L", (3, 2)).save(tmp_path / "a.png")
     monkeypatch.setattr(Path, "open", refuse)  # root may read everything
-    with pytest.raises(PictureError, match=r"a\.png: the file cannot be read \(Permission denied\)"):
+    with pytest.raises(ImageError, match=r"a\.png: the file cannot be read \(Permission denied\)"):
         read_picture(tmp_path / "a.png", channels=3)
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from zoo.attention import AttentionFactory, Constant, ScaledDot, Softmax, Uniform
 from zoo.errors import ConfigError
 from zoo.tasks.vision.batch import normalised
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.models.vit import ViT
 from zoo.tasks.vision.synthetic import _MOST_COLOURS, _palette, plant
 
@@ -25,7 +25,7 @@ def cue(request) -> str:
     return request.param
 
 
-def small(cue: str, **options) -> PictureSet:
+def small(cue: str, **options) -> ImageSet:
     return plant(**{"train": 300, "val": 40, "test": 50, "cue": cue, **GRIDS[cue], **options})
 
 
@@ -74,7 +74,7 @@ def probability(rows: np.ndarray, columns: np.ndarray) -> float:
     return chi2_contingency(table).pvalue
 
 
-def first_gold(pictures: PictureSet) -> np.ndarray:
+def first_gold(pictures: ImageSet) -> np.ndarray:
     return np.asarray(pictures.gold).reshape(len(pictures), -1).argmax(1)
 
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
         plant(**options)
 
 
-def accuracy(attend: AttentionFactory, pictures: PictureSet, steps: int, batch: int = 64) -> float:
+def accuracy(attend: AttentionFactory, pictures: ImageSet, steps: int, batch: int = 64) -> float:
     """The validation accuracy of a small ViT after some steps."""
     torch.manual_seed(0)
     height, width = pictures.size or (0, 0)

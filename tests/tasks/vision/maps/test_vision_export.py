@@ -19,8 +19,8 @@ from zoo.maps.explainer import MapOptions
 from zoo.maps.export import export
 from zoo.maps.metrics import pointing_accuracy
 from zoo.optim import OptimizerConfig
-from zoo.tasks.batching import Batching
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.batching import BatchOptions
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.datamodule import ImageData, PictureSource
 from zoo.tasks.vision.datasets import planted_glimpse
 from zoo.tasks.vision.maps.heatmaps import gold_cells
@@ -45,7 +45,7 @@ def planted() -> ImageData:
 def own(tmp_path: Path) -> ImageData:
     """Two photos of other sizes than the net's, one of them without a label, in no split."""
     pixels = [torch.randint(256, (3, *size), dtype=torch.uint8) for size in ((70, 50), (40, 90))]
-    given = PictureSet(
+    given = ImageSet(
         pixels=pixels,
         labels=pd.Series([1, -1]).to_numpy(),
         splits=pd.Series(["test", ""]).to_numpy(),
@@ -53,7 +53,9 @@ def own(tmp_path: Path) -> ImageData:
         ids=["mine/a b.jpg", "mine/ümlaut.png"],
         channels=3,
     )
-    data = ImageData(PictureSource(lambda: given), Batching(max_epochs=1, batch_size=2), height=32, width=32, **SCALE)
+    data = ImageData(
+        PictureSource(lambda: given), BatchOptions(max_epochs=1, batch_size=2), height=32, width=32, **SCALE
+    )
     data.setup()
     return data
 

@@ -13,9 +13,9 @@ from torch import nn
 
 from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.optim import OptimizerConfig
-from zoo.tasks.vision.batch import Images
+from zoo.tasks.vision.batch import ImageBatch
 from zoo.tasks.vision.maps import perturbation
-from zoo.tasks.vision.maps.perturbation import OccludablePicture
+from zoo.tasks.vision.maps.perturbation import PerturbableImage
 from zoo.tasks.vision.models.resnet import ResNet
 from zoo.tasks.vision.models.vit import ViT
 from zoo.tasks.vision.task import ImageClassifier
@@ -41,14 +41,14 @@ def module(request: pytest.FixtureRequest) -> ImageClassifier:
 
 
 @pytest.fixture
-def batch() -> Images:
+def batch() -> ImageBatch:
     pixels = torch.randn(1, 3, 16, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return Images(pixels, torch.tensor([1]), ("a",), ("test",), tuple("uvwxy"))
+    return ImageBatch(pixels, torch.tensor([1]), ("a",), ("test",), tuple("uvwxy"))
 
 
-def test_cells_left_out(module: ImageClassifier, batch: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_left_out(module: ImageClassifier, batch: ImageBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perturbation, "_NUMBERS", 3 * 16 * 24 * 2)  # two pictures at a time
-    found = OccludablePicture(module, batch)
+    found = PerturbableImage(module, batch)
     heat = module.heat(batch)[0]
     rows, columns = heat.shape
     torch.testing.assert_close(found.attention, heat.flatten())
@@ -65,8 +65,8 @@ def test_cells_left_out(module: ImageClassifier, batch: Images, monkeypatch: pyt
         torch.testing.assert_close(score, expected.detach(), rtol=0, atol=1e-12)
 
 
-def test_the_gradient_is_that_of_scaled_cells(module: ImageClassifier, batch: Images) -> None:
-    found = OccludablePicture(module, batch)
+def test_the_gradient_is_that_of_scaled_cells(module: ImageClassifier, batch: ImageBatch) -> None:
+    found = PerturbableImage(module, batch)
     rows, columns = found.grid
     gradient = found.gradient().view(rows, columns)
     share = rows * columns / (16 * 24)  # a mean over pixels, where scaling has their sum

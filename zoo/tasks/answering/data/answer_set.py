@@ -11,8 +11,8 @@ from jaxtyping import Int, UInt8
 
 from zoo.data.lazy_text import Subset
 from zoo.data.splits import SPLITS
-from zoo.tasks.answering.synthetic.scenes import AskedScenes
-from zoo.tasks.answering.synthetic.texts import AskedTexts, Link
+from zoo.tasks.answering.synthetic.scenes import SyntheticVQA
+from zoo.tasks.answering.synthetic.texts import Link, SyntheticQA
 from zoo.tasks.images.synthetic_scenes import Box
 
 About = Literal["picture", "passage", "premise"]
@@ -73,7 +73,7 @@ class AnswerSet:
         return replace(self, splits=self.splits[numbers], **chosen)
 
 
-def of_scenes(generate: Callable[[], AskedScenes]) -> AnswerSet:
+def of_scenes(generate: Callable[[], SyntheticVQA]) -> AnswerSet:
     """Returns generated questions about pictures."""
     made = generate()
     height, width = made.pixels.shape[2:]
@@ -90,7 +90,7 @@ def of_scenes(generate: Callable[[], AskedScenes]) -> AnswerSet:
     )
 
 
-def of_texts(generate: Callable[[], AskedTexts]) -> AnswerSet:
+def of_texts(generate: Callable[[], SyntheticQA]) -> AnswerSet:
     """Returns generated questions about passages, or hypotheses and premises."""
     made = generate()
     spans = None

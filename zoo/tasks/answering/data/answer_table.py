@@ -17,8 +17,8 @@ from zoo.data.tables import Row, Table, collect_error, message
 from zoo.errors import DataError, join_names, warn
 from zoo.plurals import count_noun
 from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
-from zoo.tasks.vision.data.image_io import PictureError
-from zoo.tasks.vision.data.image_list import Decoded, Reading, verified, warn_of_animated
+from zoo.tasks.vision.data.image_io import ImageError
+from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions, verified, warn_of_animated
 
 _LONGEST = 1_000_000
 """The most characters of a cell."""
@@ -27,7 +27,7 @@ START, KIND, SPLIT, ID = "start", "kind", "split", "id"
 
 
 def read_answer_table(
-    path: Path, about: About, reading: Reading, *, folder: Path | None = None, split_seed: int | None = 0
+    path: Path, about: About, reading: ReaderOptions, *, folder: Path | None = None, split_seed: int | None = 0
 ) -> AnswerSet:
     """Reads a table (CSV, TSV, JSONL) with a row for each question.
 
@@ -77,14 +77,14 @@ class _Found:
 
     table: Table
     about: About
-    reading: Reading
+    reading: ReaderOptions
     folder: Path
     is_input: bool
     entries: dict[str, _Entry] = field(default_factory=dict)
     uncertain: int = 0
     """The number of answers that stand more than once in their passage, without a start."""
     animated: list[str] = field(default_factory=list)
-    _pictures: dict[str, PictureError | None] = field(default_factory=dict)
+    _pictures: dict[str, ImageError | None] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
         """Adds the question of a row; a bad row adds nothing."""
@@ -192,7 +192,7 @@ class _Found:
             try:
                 self.animated += [name] if verified(path, self.reading) else []
                 self._pictures[real] = None
-            except PictureError as error:
+            except ImageError as error:
                 self._pictures[real] = error
         if (problem := self._pictures[real]) is not None:
             raise row.error(column, f"{name!r}: {problem.what}", problem.remedy)

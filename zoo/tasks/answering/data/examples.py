@@ -12,10 +12,10 @@ from jaxtyping import Int
 
 from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, SPLITS
-from zoo.nn.images.image_input import Original
-from zoo.tasks.answering.batch import Asked, Wording
+from zoo.nn.images.image_input import OriginalImage
+from zoo.tasks.answering.batch import QuestionExample, Wording
 from zoo.tasks.answering.data.answer_set import AnswerSet
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.transforms import Preprocessing
 from zoo.text.tokens import tokens_of_words
@@ -36,7 +36,7 @@ class Content:
     """
 
     asked: AnswerSet
-    language: Language
+    language: TextCodec
     questions: RaggedArray
     passages: RaggedArray | None
     answer_names: tuple[str, ...]
@@ -44,7 +44,7 @@ class Content:
     spans: Int[np.ndarray, "n 2"] | None
 
 
-class Entries(Sequence[Asked]):
+class Entries(Sequence[QuestionExample]):
     """Some questions, by number, as a batch takes them.
 
     Args:
@@ -69,7 +69,7 @@ class Entries(Sequence[Asked]):
         number, content = int(self.numbers[place]), self.content
         asked = content.asked
         split = int(asked.splits[number])
-        made = Asked(
+        made = QuestionExample(
             question=content.questions[number],
             id=asked.ids[number],
             answer=int(content.answers[number]),
@@ -82,14 +82,14 @@ class Entries(Sequence[Asked]):
         span = None if content.spans is None or not asked.answers[number] else tuple(content.spans[number].tolist())
         return replace(made, passage=content.passages[number], span=span, links=self._links(number))
 
-    def _with_picture(self, made: Asked, number: int) -> Asked:
+    def _with_picture(self, made: QuestionExample, number: int) -> QuestionExample:
         asked, preprocessing = self.content.asked, self.preprocessing
         assert asked.pixels is not None
         assert preprocessing is not None
         own = Picture(torch.as_tensor(asked.pixels[number]), -1, made.id, made.split)
         size, regions, written = (own.pixels.shape[1], own.pixels.shape[2]), None, made.written
         if written is not None:
-            written = replace(written, original=Original(asked.pixels, number, preprocessing.seen(*size)))
+            written = replace(written, original=OriginalImage(asked.pixels, number, preprocessing.seen(*size)))
         if asked.boxes is not None:
             boxes = np.array(asked.boxes[number], dtype=np.float32).reshape(-1, 4)
             regions = preprocessing.shares(boxes, *size).tolist()

@@ -11,10 +11,10 @@ from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
-from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.explainer import ExplainedExample, LabelledAttention, Table, picture_name
 from zoo.maps.plots import short
 from zoo.tasks.answering.attention_targets import SCORED, at_level, gold_of, mean_of_levels, scored_site
-from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.batch import QABatch
 from zoo.tasks.answering.models.coattention import Level
 from zoo.tasks.answering.plots import affinity_sheet, picture_and_words, text_map
 from zoo.tasks.images.cell_maps import at_own_size, box_mask
@@ -34,7 +34,7 @@ _SAID = 6
 """At most so many words are named in a sentence."""
 
 
-class AnsweredQuestion(MappedExample):
+class ExplainedAnswer(ExplainedExample):
     """A question, the model's answer, and how question and picture or passage attended to each other.
 
     Args:
@@ -50,7 +50,7 @@ class AnsweredQuestion(MappedExample):
 
     def __init__(
         self,
-        batch: Questions,
+        batch: QABatch,
         *,
         about: str,
         grid: tuple[int, int] | None,
@@ -105,7 +105,7 @@ class AnsweredQuestion(MappedExample):
         answer = f"{self.prediction} ({number(self.probability)})"
         return [f"{self.id}: {self.written.question} | {answer}; {self.said}"]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         for found in self.found.values():
             yield self._of_site(found)
         if self.levels:
@@ -115,7 +115,7 @@ class AnsweredQuestion(MappedExample):
             assert self.grid is not None
             drawn = self.written.original.drawn()
             heat = at_own_size(self.weights, self.grid, drawn.seen, drawn.shape)
-            yield NamedMap(AttentionMap(PICTURE, heat, ("batch", "height", "width"), None, heads=()))
+            yield LabelledAttention(AttentionMap(PICTURE, heat, ("batch", "height", "width"), None, heads=()))
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
@@ -163,19 +163,19 @@ class AnsweredQuestion(MappedExample):
             return {"flow.first": (told, asked), "flow.second": (whole, told)}
         return {"both.first": (told, asked), "both.second": (asked, told)}
 
-    def _of_site(self, found: AttentionMap) -> NamedMap:
+    def _of_site(self, found: AttentionMap) -> LabelledAttention:
         """A map of a site, with the words or cells that its queries and keys stand for."""
         nouns = {"query": "word of the question", "key": "cell: row, column"}
         if found.site in self._affinities:
             cells = self.axes["both.first"][1]
             labels = {"query": self.written.question_pieces, "key": cells}
-            return NamedMap.of_weights(found.site, found.weights[0], labels, nouns)
+            return LabelledAttention.of_weights(found.site, found.weights[0], labels, nouns)
         if found.site not in self.axes:
-            return NamedMap(found)
+            return LabelledAttention(found)
         queries, keys = self.axes[found.site]
         nouns = {axis: self._noun(found.site, axis) for axis in ("query", "key")}
         gold = self.gold if found.site in self._known else None
-        return NamedMap(found, {"query": queries, "key": keys}, nouns, gold)
+        return LabelledAttention(found, {"query": queries, "key": keys}, nouns, gold)
 
     def _noun(self, site: str, axis: str) -> str:
         labels = self.axes[site][axis == "key"]

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.maps.perturbation import Occludable, gradient_at_rows
-from zoo.nn.images.image_input import Seen
-from zoo.tasks.answering.batch import Questions
+from zoo.maps.perturbation import Perturbable, gradient_at_rows
+from zoo.nn.images.image_input import ImageInput
+from zoo.tasks.answering.batch import QABatch
 from zoo.tasks.answering.spans import best_spans
 from zoo.tasks.seq2seq.source import Source
 
@@ -25,7 +25,7 @@ _TOKENS = 2**14
 """Maximum number of tokens of the question and the passage in one batch of variants."""
 
 
-class OccludableQuestion(Occludable):
+class PerturbableQuestion(Perturbable):
     """A question whose inputs are the keys of the map that is scored; the answer is the model's own.
 
     They are the cells of a picture, the tokens of the question about a passage, or the tokens of a premise. The map's
@@ -37,7 +37,7 @@ class OccludableQuestion(Occludable):
         batch: Batch of one question.
     """
 
-    def __init__(self, module: Answerer, batch: Questions) -> None:
+    def __init__(self, module: Answerer, batch: QABatch) -> None:
         self.module = module
         self.noun = "cell" if module.subject == "picture" else "token"
         self.attention = module.explain(batch).dense()[0].mean(0).sum(0)
@@ -72,7 +72,7 @@ class OccludableQuestion(Occludable):
             lambda: self._log_probability(self.batch).sum(), net.vectors.table, text.tokens
         ).flatten()
 
-    def _gradient_of_cells(self, picture: Seen) -> Float[Tensor, " n"]:
+    def _gradient_of_cells(self, picture: ImageInput) -> Float[Tensor, " n"]:
         assert picture.pixels is not None
         pixels = picture.pixels.clone().requires_grad_()
         with torch.enable_grad():
@@ -81,7 +81,7 @@ class OccludableQuestion(Occludable):
         product = (gradient.double() * picture.pixels).sum(1).flatten()
         return product.new_zeros(len(self.attention)).index_add(0, self._cells(picture.pixels), product).abs()
 
-    def _log_probability(self, batch: Questions) -> Float[Tensor, " b"]:
+    def _log_probability(self, batch: QABatch) -> Float[Tensor, " b"]:
         given = self.module(batch)
         if isinstance(given, Tensor):
             return given.double().log_softmax(-1)[:, self.answer].squeeze(1)
@@ -89,7 +89,7 @@ class OccludableQuestion(Occludable):
         found: Tensor = first + last
         return found
 
-    def _without(self, keep: Bool[Tensor, "v n"]) -> Questions:
+    def _without(self, keep: Bool[Tensor, "v n"]) -> QABatch:
         """Returns the question for each variant, with what it keeps."""
         count, batch = len(keep), self.batch
         copies = torch.zeros(count, dtype=torch.int64, device=keep.device)

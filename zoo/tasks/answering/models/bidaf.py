@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, AttentionFlow
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
+from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.modules import Kind
-from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.batch import QABatch
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 from zoo.types import AnyFloat, PositiveInt, Probability, validate_ranges
 
@@ -53,7 +53,7 @@ class BiDAF(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         same: dict[str, Any] = {"hidden": hidden, "cell": cell, "forget": forget}
         self.encoder = PaddedRecurrent(dim=dim, **same)
         states = self.encoder.width
@@ -64,7 +64,7 @@ class BiDAF(nn.Module):
         self.start = nn.Linear(5 * states, 1, bias=False)
         self.end = nn.Linear(5 * states, 1, bias=False)
 
-    def forward(self, batch: Questions) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n"]]:
+    def forward(self, batch: QABatch) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n"]]:
         """Returns the logits of the first and of the last word of the answer; minus infinity at padding."""
         if batch.passage is None:
             raise ValueError("these questions are not about paragraphs")

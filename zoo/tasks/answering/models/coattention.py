@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from zoo.attention import AlternatingCoAttention, Attention, CoAttention
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
-from zoo.nn.images.encoder import PictureEncoder
+from zoo.nn.embeddings import TokenEmbedding
+from zoo.nn.images.encoder import ImageEncoder
 from zoo.nn.rnn.modules import Kind
-from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.batch import QABatch
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 from zoo.tasks.seq2seq.source import Source
 from zoo.types import PositiveInt, Probability, validate_ranges
@@ -38,7 +38,7 @@ _WINDOWS = (1, 2, 3)
 
 
 @validate_ranges
-class CoAttentionAnswerer(nn.Module):
+class HieCoAtt(nn.Module):
     """Picture and question attend to each other, at each level of the question (Lu et al. 2016, section 3).
 
     The levels are the words, the phrases around them, and the states of a recurrent network over the phrases. With v'
@@ -49,7 +49,7 @@ class CoAttentionAnswerer(nn.Module):
         words, answers: Sizes of the vocabulary and of the set of answers, which the data provides.
         height, width: Size of the pictures, likewise.
         attend: `(dim, heads) -> Attention` for all sites; the paper's is a dot product and softmax.
-        encoder: `(height, width) -> PictureEncoder`, such as `PlainCNN`, or a partial of it.
+        encoder: `(height, width) -> ImageEncoder`, such as `PlainCNN`, or a partial of it.
         levels: Those at which they attend, from words on; the paper has all three.
         order: Whether both attend at once, or one after another.
         fusion: What is made of both vectors; the paper adds them.
@@ -68,7 +68,7 @@ class CoAttentionAnswerer(nn.Module):
         height: PositiveInt,
         width: PositiveInt,
         attend: Callable[[int, int], Attention],
-        encoder: Callable[..., PictureEncoder],
+        encoder: Callable[..., ImageEncoder],
         levels: Sequence[Level] = LEVELS,
         order: Order = "parallel",
         fusion: Fusion = "sum",
@@ -91,7 +91,7 @@ class CoAttentionAnswerer(nn.Module):
         self.levels = tuple(levels)
         self.picture = encoder(height=height, width=width)
         self.of_picture = nn.Linear(self.picture.width, dim)
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         self.phrases = Phrases(dim=dim) if {"phrase", "question"} & set(levels) else None
         self.question = PaddedRecurrent(dim=dim, hidden=dim // 2, cell=cell) if "question" in levels else None
         self.both = nn.ModuleDict({level: _ORDERS[order](dim=dim, hidden=context, attend=attend) for level in levels})
@@ -103,7 +103,7 @@ class CoAttentionAnswerer(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(fused, answers)
 
-    def forward(self, batch: Questions) -> Float[Tensor, "b answers"]:
+    def forward(self, batch: QABatch) -> Float[Tensor, "b answers"]:
         """Returns the logits of the answers."""
         if batch.picture is None:
             raise ValueError("these questions are not about pictures")

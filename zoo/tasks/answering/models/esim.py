@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from zoo.attention import Attention, TwoWayAttention
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
+from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.modules import Kind
-from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.batch import QABatch
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 from zoo.tasks.seq2seq.source import Source
 from zoo.types import AnyFloat, PositiveInt, Probability, validate_ranges
@@ -53,7 +53,7 @@ class ESIM(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         self.encoder = PaddedRecurrent(dim=dim, hidden=hidden, cell=cell, forget=forget)
         states = self.encoder.width
         self.both = TwoWayAttention(dim=states, attend=attend, identity=identity)
@@ -63,7 +63,7 @@ class ESIM(nn.Module):
         self.fuse = nn.Linear(4 * self.compose.width, hidden)
         self.head = nn.Linear(hidden, answers)
 
-    def forward(self, batch: Questions) -> Float[Tensor, "b answers"]:
+    def forward(self, batch: QABatch) -> Float[Tensor, "b answers"]:
         """Returns the logits of the labels."""
         if batch.passage is None:
             raise ValueError("these hypotheses have no premise")

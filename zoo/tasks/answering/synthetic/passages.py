@@ -20,7 +20,7 @@ import random
 from typing import Annotated
 
 from zoo.data.size_limits import check_numbers
-from zoo.tasks.answering.synthetic.texts import AskedTexts, Link, split_into
+from zoo.tasks.answering.synthetic.texts import Link, SyntheticQA, split_into
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 PERSONS = ("anna", "bob", "carl", "dora", "emil", "frida", "gus", "hanna", "ivan", "judith", "karl", "lena")
@@ -43,7 +43,7 @@ def plant(
     wanted: Annotated[int, ">= 2", "<= 4"] = 2,
     others: Annotated[int, ">= 0", "<= 4"] = 1,
     seed: Seed = 0,
-) -> AskedTexts:
+) -> SyntheticQA:
     """Generates passages and questions; the same arguments give the same ones.
 
     Args:
@@ -59,7 +59,7 @@ def plant(
     check_numbers(total * (38 * wanted + 12 * others), options)
     draw = random.Random(seed)
     made = [_made(draw, wanted, others) for _ in range(total)]
-    return AskedTexts(
+    return SyntheticQA(
         passages=[" ".join(words) for words, *_ in made],
         questions=[" ".join(words) for _, words, *_ in made],
         answers=[" ".join(words[first : last + 1]) for words, _, (first, last), _ in made],

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from zoo.data.size_limits import check_numbers
-from zoo.tasks.answering.synthetic.texts import AskedTexts, Link, split_into
+from zoo.tasks.answering.synthetic.texts import Link, SyntheticQA, split_into
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -44,7 +44,7 @@ def plant(
     things: Annotated[int, ">= 4", "<= 12"] = 6,
     phrases: bool = False,
     seed: Seed = 0,
-) -> AskedTexts:
+) -> SyntheticQA:
     """Generates premises and hypotheses; the same arguments give the same ones.
 
     Args:
@@ -59,7 +59,7 @@ def plant(
     draw = random.Random(seed)
     labels = [label for part in (pairs, held_out, held_out) for label in _balanced(draw, part)]
     made = [_made(draw, label, things, phrases) for label in labels]
-    return AskedTexts(
+    return SyntheticQA(
         passages=[" ".join(premise) for premise, *_ in made],
         questions=[" ".join(hypothesis) for _, hypothesis, _ in made],
         answers=labels,

@@ -21,7 +21,16 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from zoo.tasks.answering.synthetic.texts import split_into
-from zoo.tasks.images.synthetic_scenes import COLOURS, Alignment, Box, Kinds, Noise, Side, Thing, plant_scenes
+from zoo.tasks.images.synthetic_scenes import (
+    COLOURS,
+    Alignment,
+    Box,
+    Noise,
+    SceneObject,
+    ShapeKinds,
+    Side,
+    plant_scenes,
+)
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 _COLOURS = tuple(COLOURS)
@@ -38,7 +47,7 @@ Question = tuple[str, str, list[Box]]
 
 
 @dataclass(frozen=True, eq=False)
-class AskedScenes:
+class SyntheticVQA:
     """Generated questions about pictures, one for each.
 
     Args:
@@ -72,7 +81,7 @@ def plant(
     align: Alignment = 8,
     noise: Noise = 16,
     seed: Seed = 0,
-) -> AskedScenes:
+) -> SyntheticVQA:
     """Generates pictures and a question about each; the same arguments give the same ones.
 
     Args:
@@ -89,7 +98,7 @@ def plant(
         noise: Largest change of a pixel, of 255.
         seed: Seed of the generator.
     """
-    kinds = Kinds(_COLOURS[:colours], _SHAPES[:shapes], ("small", "large") if small else ("large",))
+    kinds = ShapeKinds(_COLOURS[:colours], _SHAPES[:shapes], ("small", "large") if small else ("large",))
     scenes, draw = plant_scenes(
         pictures=pictures,
         held_out=held_out,
@@ -102,7 +111,7 @@ def plant(
         seed=seed,
     )
     asked = [ask(draw, things, kinds) for things in scenes.things]
-    return AskedScenes(
+    return SyntheticVQA(
         pixels=scenes.pixels,
         questions=[question for _, (question, _, _) in asked],
         answers=[answer for _, (_, answer, _) in asked],
@@ -112,7 +121,7 @@ def plant(
     )
 
 
-def ask(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> tuple[str, Question]:
+def ask(draw: random.Random, things: Sequence[SceneObject], kinds: ShapeKinds) -> tuple[str, Question]:
     """Asks something about a picture; returns the kind of the question, and the question.
 
     Kinds are equally frequent, except where nothing in a picture has a colour, or a shape, of its own.
@@ -121,7 +130,7 @@ def ask(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> tuple[str
     return next((kind, each) for kind, each in asked if each is not None)  # things can be counted in any picture
 
 
-def _colour(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
+def _colour(draw: random.Random, things: Sequence[SceneObject], kinds: ShapeKinds) -> Question | None:
     shapes = [thing.shape for thing in things]
     alone = [thing for thing in things if shapes.count(thing.shape) == 1]
     if not alone:
@@ -130,7 +139,7 @@ def _colour(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Quest
     return f"what colour is the {thing.shape} ?", thing.colour, [thing.box]
 
 
-def _shape(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
+def _shape(draw: random.Random, things: Sequence[SceneObject], kinds: ShapeKinds) -> Question | None:
     colours = [thing.colour for thing in things]
     alone = [thing for thing in things if colours.count(thing.colour) == 1]
     if not alone:
@@ -139,7 +148,7 @@ def _shape(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Questi
     return f"what shape is the {thing.colour} thing ?", thing.shape, [thing.box]
 
 
-def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question:
+def _count(draw: random.Random, things: Sequence[SceneObject], kinds: ShapeKinds) -> Question:
     """Asks for any number of things that there is as often as for any other."""
     counted: dict[int, list[tuple[str, list[Box]]]] = {}
     for said, value, of in (
@@ -153,7 +162,7 @@ def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Questi
     return said, str(number), boxes
 
 
-def _relation(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
+def _relation(draw: random.Random, things: Sequence[SceneObject], kinds: ShapeKinds) -> Question | None:
     if len(things) < 2:
         return None
     found = [(word, thing) for word, way in _FURTHEST.items() if (thing := _furthest(things, *way)) is not None]
@@ -164,13 +173,13 @@ def _relation(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Que
     return f"what {asked} is the {word} thing ?", getattr(thing, asked), [thing.box]
 
 
-def _furthest(things: Sequence[Thing], axis: int, way: int) -> Thing | None:
+def _furthest(things: Sequence[SceneObject], axis: int, way: int) -> SceneObject | None:
     """Returns the thing that is further along an axis (0: down, 1: across) than all others; None if it is not clear."""
     *_, second, first = sorted(things, key=lambda thing: way * thing.box.centre[axis])
     return first if way * (first.box.centre[axis] - second.box.centre[axis]) >= _CLEAR else None
 
 
-KINDS: dict[str, Callable[[random.Random, Sequence[Thing], Kinds], Question | None]] = {
+KINDS: dict[str, Callable[[random.Random, Sequence[SceneObject], ShapeKinds], Question | None]] = {
     "colour": _colour,
     "shape": _shape,
     "count": _count,

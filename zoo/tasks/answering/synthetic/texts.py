@@ -14,7 +14,7 @@ Link = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class AskedTexts:
+class SyntheticQA:
     """Generated questions about passages, or hypotheses and their premises; words stand between spaces.
 
     Args:

@@ -14,8 +14,8 @@ from zoo.data.tables import Required, Row, Table, message
 from zoo.errors import DataError, join_names, warn
 from zoo.plurals import count_noun
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.vision.data.image_io import PictureError
-from zoo.tasks.vision.data.image_list import Decoded, Reading, verified, warn_of_animated
+from zoo.tasks.vision.data.image_io import ImageError
+from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions, verified, warn_of_animated
 
 _LONGEST = 10_000
 """The most characters of a caption."""
@@ -41,7 +41,7 @@ DEFAULT_COLUMNS = Columns()
 
 def read_caption_table(
     path: Path,
-    reading: Reading,
+    reading: ReaderOptions,
     *,
     columns: Columns,
     folder: Path | None = None,
@@ -90,7 +90,7 @@ class _Entry:
 class _Found:
     """Pictures as the rows of a table name them."""
 
-    def __init__(self, table: Table, reading: Reading, columns: Columns, folder: Path, *, is_input: bool) -> None:
+    def __init__(self, table: Table, reading: ReaderOptions, columns: Columns, folder: Path, *, is_input: bool) -> None:
         self.table = table
         self.reading = reading
         self.columns = columns
@@ -101,7 +101,7 @@ class _Found:
         """Pictures by their real paths, so that one that has two names is known again."""
         self.rows = 0
         """Number of good rows."""
-        self._bad: dict[str, PictureError] = {}
+        self._bad: dict[str, ImageError] = {}
 
     def add(self, row: Row) -> None:
         """Adds the caption of a row; a bad row adds nothing."""
@@ -164,7 +164,7 @@ class _Found:
         if real not in self._bad:
             try:
                 return verified(path, self.reading)
-            except PictureError as error:
+            except ImageError as error:
                 self._bad[real] = error
         known = self._bad[real]
         raise row.error(self.columns.image, f"{name!r}: {known.what}", known.remedy)

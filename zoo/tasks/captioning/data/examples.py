@@ -13,11 +13,11 @@ from torch import Tensor
 
 from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, SPLITS
-from zoo.nn.images.image_input import Original
-from zoo.tasks.captioning.batch import Captioned, Written
+from zoo.nn.images.image_input import OriginalImage
+from zoo.tasks.captioning.batch import CaptionExample, Written
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.features import Features
-from zoo.tasks.seq2seq.text_codec import Language
+from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing
 from zoo.text.tokens import tokens_of_words
@@ -35,12 +35,12 @@ class Content:
     """
 
     pictures: CaptionSet
-    language: Language
+    language: TextCodec
     tokens: RaggedArray | None
     ends: Int[np.ndarray, " n"]
 
 
-class Entries(Sequence[Captioned]):
+class Entries(Sequence[CaptionExample]):
     """Some pictures, each with one of its captions, preprocessed on access.
 
     Args:
@@ -77,7 +77,7 @@ class Entries(Sequence[Captioned]):
         name = SPLITS[split] if split != NONE else ""
         pixels, size = self._pixels(number, name) if self.features is None else (None, self.features.size(number))
         references = [] if pictures.captions is None else pictures.captions[number]
-        return Captioned(
+        return CaptionExample(
             pixels=pixels,
             features=None if self.features is None else self.features[number],
             target=None if content.tokens is None else content.tokens[caption],
@@ -94,9 +94,9 @@ class Entries(Sequence[Captioned]):
         size = own.pixels.shape[1], own.pixels.shape[2]
         return own.pixels if self.preprocessing is None else self.preprocessing(own).pixels, size
 
-    def _original(self, number: int, size: tuple[int, int]) -> Original:
+    def _original(self, number: int, size: tuple[int, int]) -> OriginalImage:
         assert self.preprocessing is not None
-        return Original(self.content.pictures.pixels, number, self.preprocessing.seen(*size))
+        return OriginalImage(self.content.pictures.pixels, number, self.preprocessing.seen(*size))
 
     def _regions(self, number: int, caption: int, size: tuple[int, int]) -> Float[Tensor, "n 4"] | None:
         """The boxes of a caption's tokens, as shares of what the net sees."""
@@ -116,7 +116,7 @@ class Entries(Sequence[Captioned]):
         return torch.from_numpy(self.preprocessing.shares(boxes, *size))
 
 
-def augmented(example: Captioned, augmentation: Augmentation, to: Preprocessing) -> Captioned:
+def augmented(example: CaptionExample, augmentation: Augmentation, to: Preprocessing) -> CaptionExample:
     """Changes the picture of an example at random, whose gold would stay behind and is not known then."""
     assert example.pixels is not None
     changed = augmentation(Picture(example.pixels, -1, example.id, example.split), to)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from zoo.data.cache import Arrays, cached_arrays, identity
 from zoo.data.option_hints import format_option
 from zoo.errors import ConfigError
-from zoo.nn.images.classifier import PictureNet
+from zoo.nn.images.classifier import ImageClassifierNet
 from zoo.tasks.vision.data.image_list import Decoded
 
 PART = 500
@@ -59,8 +59,8 @@ Seen = Iterator[tuple[Float[Tensor, "b 3 h w"], Sequence[tuple[int, int]]]]
 """Normalised pixels of some pictures, and the sizes of the pictures themselves."""
 
 
-def kept_features(
-    backbone: PictureNet,
+def cache_features(
+    backbone: ImageClassifierNet,
     pixels: Sequence[Any] | np.ndarray,
     batches: Callable[[range], Seen],
     *,
@@ -99,7 +99,7 @@ def kept_features(
 
 
 @torch.inference_mode()
-def _made(backbone: PictureNet, batches: Seen) -> Arrays:
+def _made(backbone: ImageClassifierNet, batches: Seen) -> Arrays:
     device = next(backbone.parameters()).device
     encoder = copy.deepcopy(backbone).eval().to(memory_format=torch.channels_last)  # 1.6 times as fast on CPUs
     features, sizes = list[np.ndarray](), list[tuple[int, int]]()

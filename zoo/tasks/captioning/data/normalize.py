@@ -12,7 +12,7 @@ from zoo.text import Words
 _WORDS = Words()
 
 
-def reworded(pictures: CaptionSet, *, lower: bool, punctuation: bool) -> CaptionSet:
+def normalize_captions(pictures: CaptionSet, *, lower: bool, punctuation: bool) -> CaptionSet:
     """Returns pictures with captions in small letters or without punctuation.
 
     Args:

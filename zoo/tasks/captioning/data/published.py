@@ -18,7 +18,7 @@ from zoo.data.tables import message
 from zoo.errors import DataError
 from zoo.io.config_files import read_json
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.vision.data.image_list import Decoded, Reading
+from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions
 from zoo.validation import ValidationError, validate
 
 _TOKENS = "Flickr8k.token.txt"
@@ -42,7 +42,7 @@ _COCO_FROM = (
 )
 
 
-def read_flickr8k(root: Path, reading: Reading) -> CaptionSet:
+def read_flickr8k(root: Path, reading: ReaderOptions) -> CaptionSet:
     """Reads flickr8k/images/*.jpg and flickr8k/text: Flickr8k.token.txt and the lists of train, dev and test.
 
     Files may also stand in `flickr8k` itself, and pictures in `Flicker8k_Dataset`, as the archives have them.
@@ -72,7 +72,9 @@ def read_flickr8k(root: Path, reading: Reading) -> CaptionSet:
     )
 
 
-def read_coco(root: Path, reading: Reading, *, split: Literal["karpathy", "official"], validation: int) -> CaptionSet:
+def read_coco(
+    root: Path, reading: ReaderOptions, *, split: Literal["karpathy", "official"], validation: int
+) -> CaptionSet:
     """Reads coco/train2014 and coco/val2014, and captions from coco/dataset_coco.json or coco/annotations.
 
     Args:

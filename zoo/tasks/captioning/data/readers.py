@@ -12,12 +12,12 @@ from zoo.data.splits import NONE
 from zoo.errors import DataError
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.caption_table import DEFAULT_COLUMNS, Columns, read_caption_table
-from zoo.tasks.vision.data.image_list import Reading
+from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.tasks.vision.data.readers import read_pictures_at
 
 
 def read_pictures(
-    paths: Sequence[Path], reading: Reading, *, columns: Columns = DEFAULT_COLUMNS, folder: Path | None = None
+    paths: Sequence[Path], reading: ReaderOptions, *, columns: Columns = DEFAULT_COLUMNS, folder: Path | None = None
 ) -> CaptionSet:
     """Reads pictures for a trained model: files and folders, or a table of pictures, which may have captions.
 

@@ -15,14 +15,14 @@ from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
-from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.explainer import ExplainedExample, LabelledAttention, Table, picture_name
 from zoo.nn.images.image_input import cells_of
-from zoo.nn.seq2seq.model import GeneratingNet
-from zoo.tasks.captioning.batch import Pictures
+from zoo.nn.seq2seq.model import Seq2SeqModel
+from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.captioning.plots import WordPlace, contact_sheet
 from zoo.tasks.images.cell_maps import at_own_size, box_mask
-from zoo.tasks.seq2seq.batch import spelled_target
-from zoo.tasks.seq2seq.text_codec import BEGIN, END, Spelled
+from zoo.tasks.seq2seq.batch import segment_target
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import by_word
 from zoo.tasks.vision.plots import Box
 
@@ -51,7 +51,7 @@ class Words:
 
     def __init__(
         self,
-        spelled: Spelled,
+        spelled: WordSegmentation,
         weights: Float[Tensor, "n k"],
         grid: tuple[int, int],
         boxes: Float[Tensor, "m 4"] | None = None,
@@ -74,7 +74,7 @@ class Words:
         return found
 
 
-class CaptionedPicture(MappedExample):
+class ExplainedCaption(ExplainedExample):
     """A picture, its caption, and how a forced pass over the caption attended to the picture.
 
     Args:
@@ -88,8 +88,8 @@ class CaptionedPicture(MappedExample):
 
     def __init__(
         self,
-        net: GeneratingNet,
-        batch: Pictures,
+        net: Seq2SeqModel,
+        batch: CaptionBatch,
         *,
         found: Recording,
         best: Hypothesis,
@@ -108,7 +108,7 @@ class CaptionedPicture(MappedExample):
         self.given: Words | None = None
         if of_reference is not None:
             boxes = None if batch.gold is None else batch.gold[0]
-            self.given = Words(spelled_target(batch, 0), of_reference[0], self.grid, boxes)
+            self.given = Words(segment_target(batch, 0), of_reference[0], self.grid, boxes)
 
     @property
     def id(self) -> str:
@@ -152,18 +152,20 @@ class CaptionedPicture(MappedExample):
     def words(self) -> Sequence[str]:
         return [f"{self.id}: {self.caption} ({number(self.best.probability)}); {self.said}"]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         for found in self.found.values():
             yield self._of_tokens(found)
         cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
         for name, words in ((WORDS, self.written), (OF_REFERENCE, self.given)):
             if words is not None and words.words:
-                yield NamedMap.of_weights(name, words.weights, {"query": words.words, "key": cells}, _NOUNS, words.gold)
+                yield LabelledAttention.of_weights(
+                    name, words.weights, {"query": words.words, "key": cells}, _NOUNS, words.gold
+                )
         if self.written is not None and self.written.words:
             for place, weights in enumerate(self.written.weights, start=1):
                 site = site_of_word(place)
                 heat = at_own_size(weights.unsqueeze(0), self.grid, self.drawn.seen, self.drawn.shape)
-                yield NamedMap(AttentionMap(site, heat, ("batch", "height", "width"), None, heads=()))
+                yield LabelledAttention(AttentionMap(site, heat, ("batch", "height", "width"), None, heads=()))
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
@@ -208,21 +210,21 @@ class CaptionedPicture(MappedExample):
             rows.append(found)
         return rows
 
-    def _of_tokens(self, found: AttentionMap) -> NamedMap:
+    def _of_tokens(self, found: AttentionMap) -> LabelledAttention:
         """A map of a site, with the tokens that its queries stand for, and the cells that are its keys."""
         written = self.best.target(END)
         tokens, read = self.language.pieces(written), self.language.pieces([BEGIN, *written[:-1]])
         cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
         if "step" in found.axes:  # a recurrent decoder
-            return NamedMap(found, {"step": tokens, "key": cells})
+            return LabelledAttention(found, {"step": tokens, "key": cells})
         if "cross" in found.site.split(".") or found.site == self.net.align:
-            return NamedMap(found, {"query": tokens, "key": cells}, {"query": "token", "key": _NOUNS["key"]})
+            return LabelledAttention(found, {"query": tokens, "key": cells}, {"query": "token", "key": _NOUNS["key"]})
         if found.site.startswith("encoder."):
-            return NamedMap(found)
-        return NamedMap(found, {"query": read, "key": read}, {"query": "token", "key": "token"})
+            return LabelledAttention(found)
+        return LabelledAttention(found, {"query": read, "key": read}, {"query": "token", "key": "token"})
 
 
-def _of_words(boxes: Float[Tensor, "m 4"], spelled: Spelled) -> Float[Tensor, "words 4"]:
+def _of_words(boxes: Float[Tensor, "m 4"], spelled: WordSegmentation) -> Float[Tensor, "words 4"]:
     """Returns the box of each word: that of its first token with one."""
     found = torch.zeros(len(spelled.words), 4)
     for box, owner in zip(reversed(boxes[: len(spelled.owners)]), reversed(spelled.owners), strict=True):

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
-from zoo.maps.perturbation import Occludable
-from zoo.nn.images.image_input import Seen
-from zoo.tasks.captioning.batch import Pictures
+from zoo.maps.perturbation import Perturbable
+from zoo.nn.images.image_input import ImageInput
+from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.seq2seq.decoding_config import begins
 from zoo.tasks.seq2seq.gradients import inputs_of
 from zoo.tasks.seq2seq.text_codec import END
@@ -26,7 +26,7 @@ _NUMBERS = 2**21
 """Maximum number of channel values in one batch of variants."""
 
 
-class OccludableScene(Occludable):
+class PerturbableImage(Perturbable):
     """A picture whose inputs are the cells that the net attends to; the answer is the caption that it wrote of all.
 
     Its probability is the geometric mean over its tokens, so that it does not depend on the length. The map's value of
@@ -40,7 +40,7 @@ class OccludableScene(Occludable):
 
     noun = "cell"
 
-    def __init__(self, module: Captioner, batch: Pictures) -> None:
+    def __init__(self, module: Captioner, batch: CaptionBatch) -> None:
         self.module, self.source = module, batch.source
         best = module.write(batch)[0][0]
         self.answer = best.target(END)
@@ -61,11 +61,11 @@ class OccludableScene(Occludable):
             (gradient,) = torch.autograd.grad(self._log_probability(self.source).sum(), found)
         return (gradient.double() * found[0].detach()).sum(-1).flatten().abs()
 
-    def _log_probability(self, source: Seen) -> Float[Tensor, " b"]:
+    def _log_probability(self, source: ImageInput) -> Float[Tensor, " b"]:
         targets = [self.answer] * len(source)
         return force_decode(self.module.net, source, begins(source), targets).double().mean(1)
 
-    def _without(self, keep: Bool[Tensor, "v n"]) -> Seen:
+    def _without(self, keep: Bool[Tensor, "v n"]) -> ImageInput:
         """Returns the picture for each variant, with the cells that it keeps."""
         if self.source.features is not None:
             features = self.source.features

@@ -8,13 +8,13 @@ from typing import Any, cast
 from torch import nn
 
 from zoo.attention import Attention
-from zoo.nn.seq2seq.rnn_encoder_decoder import RecurrentWriter
+from zoo.nn.seq2seq.rnn_encoder_decoder import RNNEncoderDecoder
 from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class ShowAttendTell(RecurrentWriter):
-    """A `RecurrentWriter` whose source is a picture.
+class ShowAttendTell(RNNEncoderDecoder):
+    """A `RNNEncoderDecoder` whose source is a picture.
 
     The paper's decoder is `Bahdanau` with an LSTM, a selector and a deep output.
 
@@ -22,7 +22,7 @@ class ShowAttendTell(RecurrentWriter):
         tokens: From the data: size of the vocabulary.
         height, width: From the data: size of the pictures.
         attend: `(dim, heads) -> Attention`, for the decoder.
-        encoder: `PlainCNN` or another `PictureEncoder`, or a partial of it.
+        encoder: `PlainCNN` or another `ImageEncoder`, or a partial of it.
         decoder: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
     """
 

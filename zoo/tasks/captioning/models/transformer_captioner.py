@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from zoo.attention import Attention, AttentionFactory, DenseSupport, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.nn.images.image_input import Seen
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.images.image_input import ImageInput
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.nn.seq2seq.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
 from zoo.types import PositiveInt, Probability, validate_ranges
 
@@ -20,7 +20,7 @@ _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 @validate_ranges
-class TransformerCaptioner(GeneratingNet):
+class TransformerCaptioner(Seq2SeqModel):
     """The decoder of a Transformer, whose source is the annotations of a picture, projected to its width.
 
     The output layer is the matrix of embeddings (section 3.4).
@@ -29,7 +29,7 @@ class TransformerCaptioner(GeneratingNet):
         tokens: From the data: size of the vocabulary.
         height, width: From the data: size of the pictures.
         attend: `(dim, heads) -> Attention` of the attention to the picture.
-        encoder: `PlainCNN` or another `PictureEncoder`, or a partial of it.
+        encoder: `PlainCNN` or another `ImageEncoder`, or a partial of it.
         decoder_attend: `(dim, heads) -> Attention` of the self-attention, or a `MixerFactory`.
         dim: Width of an embedding, and of all other rows.
         layers: Number of blocks.
@@ -84,14 +84,14 @@ class TransformerCaptioner(GeneratingNet):
     def inputs(self) -> nn.Module:
         return cast(nn.Module, self.encoder.read)
 
-    def features(self, source: Seen, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
+    def features(self, source: ImageInput, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
         found: Tensor = self.decoder(self._embedded(read), self._annotated(source), DenseSupport())
         return found
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         return {"target_tokens": {"head.weight": 0}}
 
-    def start(self, source: Seen) -> Written:
+    def start(self, source: ImageInput) -> Written:
         return self.decoder.start(self._annotated(source), DenseSupport())
 
     def step(self, tokens: Int[Tensor, "b w"], state: Written) -> tuple[Float[Tensor, "b w v"], Written]:
@@ -103,7 +103,7 @@ class TransformerCaptioner(GeneratingNet):
         """Returns the weight that each cell has had in the aligned layer."""
         return self.decoder.coverage(state)
 
-    def _annotated(self, source: Seen) -> Float[Tensor, "b k d"]:
+    def _annotated(self, source: ImageInput) -> Float[Tensor, "b k d"]:
         found: Tensor = self.project(self.encoder(source).states)
         return self.dropout(found)  # type: ignore[no-any-return]
 

@@ -41,7 +41,7 @@ class Augmentation:
         return bool(self.word_dropout) or self.shuffle > 1 or self.synonyms is not None
 
 
-class Augmented:
+class AugmentedView:
     """Changes a document with the generator of `random`, which the loader seeds for each document and epoch."""
 
     def __init__(self, augmentation: Augmentation, vocabulary: Vocabulary, tokeniser: Tokenizer) -> None:

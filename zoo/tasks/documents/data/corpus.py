@@ -77,7 +77,7 @@ class Corpus:
 
 
 @dataclass
-class Gathered:
+class TextCollector:
     """Collects the user's own texts, which a reader adds one by one.
 
     Args:

@@ -39,7 +39,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Splitting:
+class DocumentTokenizer:
     """Splits texts into sentences of tokens.
 
     Args:
@@ -107,7 +107,7 @@ class Splitting:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Splitting:
+    def from_state(cls, state: dict[str, Any]) -> DocumentTokenizer:
         return cls(
             tokenizer_from_state(state["tokeniser"]), state["language"], state["max_sentences"], state["max_words"]
         )

@@ -25,7 +25,7 @@ from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collect_er
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import DataError, join_names, warn
 from zoo.plurals import count_noun
-from zoo.tasks.documents.data.corpus import Corpus, Gathered
+from zoo.tasks.documents.data.corpus import Corpus, TextCollector
 from zoo.tasks.documents.label_set import Targets
 from zoo.text.html import remove_markup
 
@@ -33,7 +33,7 @@ MOST_CHARACTERS, MOST_TOKENS = 1_000_000, 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReaderOptions:
     """Options for reading the user's own texts.
 
     Args:
@@ -66,7 +66,7 @@ class TextError(RowError):
 class _FileTexts(Sequence[str]):
     """The texts of files, which are read on access."""
 
-    def __init__(self, paths: Sequence[Path], reading: Reading) -> None:
+    def __init__(self, paths: Sequence[Path], reading: ReaderOptions) -> None:
         self.paths, self.reading = paths, reading
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class _FileTexts(Sequence[str]):
         return read_text(self.paths[number], self.reading)
 
 
-def read_text_table(path: Path, reading: Reading, *, split_seed: int) -> Corpus:
+def read_text_table(path: Path, reading: ReaderOptions, *, split_seed: int) -> Corpus:
     """Reads a table of texts and labels: CSV, TSV or JSONL.
 
     Args:
@@ -84,12 +84,12 @@ def read_text_table(path: Path, reading: Reading, *, split_seed: int) -> Corpus:
         reading: Options of reading.
         split_seed: Seed of the split if the table has no column of splits.
     """
-    gathered = Gathered(path, reading.targets)
+    gathered = TextCollector(path, reading.targets)
     texts = _table(path, reading, gathered, needs_label=True)
     return gathered.corpus(texts, split_seed)
 
 
-def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corpus:
+def read_text_folder(folder: Path, reading: ReaderOptions, *, split_seed: int) -> Corpus:
     """Reads text files from `folder/<class>/...` or `folder/{train,val,test}/<class>/...`.
 
     Args:
@@ -110,7 +110,7 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
             raise DataError(
                 message(folder, None, None, f"there is no folder {missing!r}", "Add it, or have classes alone.")
             )
-    gathered = Gathered(folder, reading.targets)
+    gathered = TextCollector(folder, reading.targets)
     for part, split in parts:
         classes, outside = (inside, loose) if part == folder else walk.content(part)
         walk.loose += [walk.relative_name(path) for path in walk.select(outside)]
@@ -129,7 +129,7 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
 
 
 def read_texts_at(
-    paths: Sequence[Path], reading: Reading, known: Sequence[str], unknown: UnknownLabels | None = None
+    paths: Sequence[Path], reading: ReaderOptions, known: Sequence[str], unknown: UnknownLabels | None = None
 ) -> Corpus:
     """Reads texts for a trained model: tables, which may lack labels, text files, and folders of text files.
 
@@ -141,7 +141,7 @@ def read_texts_at(
         known: Labels of the model.
         unknown: Where other labels go. Default: they are errors.
     """
-    gathered = Gathered(paths[0], reading.targets, known, unknown)
+    gathered = TextCollector(paths[0], reading.targets, known, unknown)
     parts: list[Sequence[str]] = []
     for path in paths:
         if path.is_file() and is_table(path):
@@ -180,7 +180,7 @@ def texts_as_written(
         known: Labels of the model.
         most_characters: Maximum number of characters of a text, as in files.
     """
-    gathered = Gathered(Path("--text"), targets, known)
+    gathered = TextCollector(Path("--text"), targets, known)
     for number, text in enumerate(texts, start=first):
         if not remove_markup(text[:most_characters]).text.strip():
             raise DataError(f"text {number} is empty. Write a text.")
@@ -192,7 +192,7 @@ def texts_as_written(
     return gathered.corpus(list(texts), 0)
 
 
-def read_text(path: Path, reading: Reading) -> str:
+def read_text(path: Path, reading: ReaderOptions) -> str:
     """Reads the text of a file.
 
     Raises:
@@ -215,7 +215,9 @@ def read_text(path: Path, reading: Reading) -> str:
     return text
 
 
-def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: bool, prefix: str = "") -> Sequence[str]:
+def _table(
+    path: Path, reading: ReaderOptions, gathered: TextCollector, *, needs_label: bool, prefix: str = ""
+) -> Sequence[str]:
     """Adds the rows of a table to `gathered` and returns their texts."""
     named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
     options = {getattr(reading, name): f"data.{name}" for name in ("text", "label", "id")}
@@ -245,7 +247,7 @@ def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: boo
 
 
 def _row_reader(
-    table: Table, reading: Reading, gathered: Gathered, seen: dict[str, int], prefix: str
+    table: Table, reading: ReaderOptions, gathered: TextCollector, seen: dict[str, int], prefix: str
 ) -> Callable[[Row], tuple[int, str, str]]:
     has_label, has_split = reading.label in table.columns, reading.split in table.columns
 
@@ -294,7 +296,7 @@ def _walk(folder: Path) -> Walk:
 class _Files:
     """Text files one after another: those that can be read, and the number of those that are left out."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ReaderOptions) -> None:
         self.reading = reading
         self.good: list[Path] = []
         self.skipped: list[str] = []

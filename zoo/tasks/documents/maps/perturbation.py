@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.maps.perturbation import Occludable, gradient_at_rows
-from zoo.tasks.documents.batch import Documents
+from zoo.maps.perturbation import Perturbable, gradient_at_rows
+from zoo.tasks.documents.batch import DocumentBatch
 from zoo.tasks.documents.word_importance import sentence_weights
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _WORDS = 2**16
 """Maximum number of words in one batch of variants, before words are left out."""
 
 
-class OccludableDocument(Occludable):
+class PerturbableDocument(Perturbable):
     """A document whose inputs are its words or its sentences. Occlusion removes them, and sentences left without words.
 
     If documents can have several labels, the answer is the combination of all decisions, as in `zoo predict`.
@@ -33,7 +33,7 @@ class OccludableDocument(Occludable):
     """
 
     def __init__(
-        self, module: DocumentClassifier, batch: Documents, noun: Literal["word", "sentence"] = "word"
+        self, module: DocumentClassifier, batch: DocumentBatch, noun: Literal["word", "sentence"] = "word"
     ) -> None:
         self.module, self.noun = module, noun
         of_words = module.explain(batch).weights[:, 0]
@@ -60,13 +60,13 @@ class OccludableDocument(Occludable):
             lambda: self._log_probability(self.batch).sum(), net.vectors.table, self.batch.words, self.inputs
         )
 
-    def _log_probability(self, batch: Documents) -> Float[Tensor, " b"]:
+    def _log_probability(self, batch: DocumentBatch) -> Float[Tensor, " b"]:
         logits: Tensor = self.module(batch).double()
         if self.has_several:
             return F.logsigmoid(torch.where(self.answer, logits, -logits)).sum(-1)
         return logits.log_softmax(-1)[:, self.answer]
 
-    def _copies(self, keep: Bool[Tensor, "v n"]) -> Documents:
+    def _copies(self, keep: Bool[Tensor, "v n"]) -> DocumentBatch:
         """Returns a document for each variant."""
         count, batch = len(keep), self.batch
         of = torch.arange(count, device=keep.device)[:, None] * len(batch.documents) + batch.sentences

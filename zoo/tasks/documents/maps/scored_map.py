@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport
 from zoo.maps.metrics import pointing
-from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.batch import DocumentBatch
 from zoo.tasks.documents.label_set import LabelSet
 from zoo.tasks.documents.word_importance import sentence_weights
 
@@ -18,13 +18,13 @@ SCORED = "words x sentences"
 """Name of the scored map."""
 
 
-def scored_map(weights: Float[Tensor, " w"], batch: Documents) -> AttentionMap:
+def scored_map(weights: Float[Tensor, " w"], batch: DocumentBatch) -> AttentionMap:
     """Returns the weights of words as a map whose queries are documents and whose keys are their words."""
     support = EdgeSupport.from_groups(batch.word_documents, len(batch))
     return AttentionMap(SCORED, weights[:, None], EdgeSupport.axes, support, (0,))
 
 
-def points(weights: Float[Tensor, " w"], batch: Documents) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"]]:
+def points(weights: Float[Tensor, " w"], batch: DocumentBatch) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"]]:
     """Scores where the weights point, as 0 or 1.
 
     Returns:
@@ -37,7 +37,7 @@ def points(weights: Float[Tensor, " w"], batch: Documents) -> tuple[Float[Tensor
     return sentences, pointing(weights, batch.gold_words, inside, query=batch.sentences)
 
 
-def predicted(logits: Float[Tensor, "b classes"], batch: Documents) -> dict[str, list[Any]]:
+def predicted(logits: Float[Tensor, "b classes"], batch: DocumentBatch) -> dict[str, list[Any]]:
     """Returns the columns of predictions: the predicted labels and their probability."""
     labels = labels_of(batch)
     if labels.targets == "multi":
@@ -64,19 +64,19 @@ def predicted(logits: Float[Tensor, "b classes"], batch: Documents) -> dict[str,
     return found
 
 
-def labels_of(batch: Documents) -> LabelSet:
+def labels_of(batch: DocumentBatch) -> LabelSet:
     assert batch.label_set is not None
     return batch.label_set
 
 
-def has_label(batch: Documents) -> Tensor:
+def has_label(batch: DocumentBatch) -> Tensor:
     """Returns a mask of the documents whose label is known."""
     if labels_of(batch).targets == "multi":
         return torch.tensor([bool(split) for split in batch.splits])
     return batch.labels >= 0
 
 
-def label_names(batch: Documents, known: Tensor) -> list[str]:
+def label_names(batch: DocumentBatch, known: Tensor) -> list[str]:
     names = labels_of(batch).names
     if labels_of(batch).targets == "multi":
         rows = zip(batch.labels.tolist(), known.tolist(), strict=True)
@@ -84,7 +84,7 @@ def label_names(batch: Documents, known: Tensor) -> list[str]:
     return [names[label] if label >= 0 else "" for label in batch.labels.tolist()]
 
 
-def is_right(logits: Tensor, batch: Documents) -> Float[Tensor, " b"]:
+def is_right(logits: Tensor, batch: DocumentBatch) -> Float[Tensor, " b"]:
     if labels_of(batch).targets == "multi":
         return ((logits > 0) == batch.labels).all(1).float()
     return (logits.argmax(-1) == batch.labels).float()
@@ -96,6 +96,6 @@ def median(logits: Tensor) -> Tensor:
     return torch.where(reached.any(-1), reached.int().argmax(-1), logits.shape[-1] - 1)
 
 
-def distance(logits: Tensor, batch: Documents) -> Float[Tensor, " b"]:
+def distance(logits: Tensor, batch: DocumentBatch) -> Float[Tensor, " b"]:
     values = labels_of(batch).values.to(logits.device)
     return (values[median(logits)] - values[batch.labels]).abs()

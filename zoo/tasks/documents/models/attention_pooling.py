@@ -14,7 +14,7 @@ from zoo.types import NonNegativeInt, PositiveInt, validate_ranges
 
 
 @validate_ranges
-class Level(nn.Module):
+class AttentionPooledLevel(nn.Module):
     """s_i = sum_t a_it h_it, where h_it are the encoded rows of sequence i (Yang et al. 2016, eq. 5-7 and 8-10).
 
     Args:

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, AttentionFactory, MixerFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
+from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.modules import Recurrent
-from zoo.tasks.documents.batch import Documents
-from zoo.tasks.documents.models.attention_pooling import Level
+from zoo.tasks.documents.batch import DocumentBatch
+from zoo.tasks.documents.models.attention_pooling import AttentionPooledLevel
 from zoo.tasks.documents.models.bigrams import WordPairs
-from zoo.tasks.documents.models.packed_transformer import Encoder
+from zoo.tasks.documents.models.packed_transformer import PackedTransformerEncoder
 from zoo.tasks.documents.small_data import choose_skip
 from zoo.types import NonNegativeInt, PositiveInt, Probability, validate_ranges
 
@@ -73,7 +73,7 @@ class HAN(nn.Module):
         own_texts: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         self.pairs = WordPairs(words=words, dim=pairs, dropout=pair_dropout, pairless=pairless) if pairs else None
         of_words, of_sentences = (
             Recurrent(dim=width, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
@@ -83,12 +83,12 @@ class HAN(nn.Module):
         self.choices = ["skip=true"] if self.skip and skip is None else []
         """The options that were chosen, as overrides."""
         beside = pairs + (dim if self.skip else 0)
-        self.words = Level(encoder=of_words, context=context, attend=attend, beside=beside)
-        self.sentences = Level(encoder=of_sentences, context=context, attend=attend, beside=beside)
+        self.words = AttentionPooledLevel(encoder=of_words, context=context, attend=attend, beside=beside)
+        self.sentences = AttentionPooledLevel(encoder=of_sentences, context=context, attend=attend, beside=beside)
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(self.sentences.width, classes)
 
-    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes (eq. 11, before the softmax)."""
         vectors = self.vectors(batch.words)
         parts = [] if self.pairs is None else [self.pairs(batch.words, batch.sentences, batch.word_documents)]
@@ -140,9 +140,9 @@ class HANTransformer(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        self.vectors = WordVectors(words=words, dim=dim)
+        self.vectors = TokenEmbedding(words=words, dim=dim)
         of_words, of_sentences = (
-            Encoder(
+            PackedTransformerEncoder(
                 dim=dim,
                 layers=layers,
                 heads=heads,
@@ -155,12 +155,12 @@ class HANTransformer(nn.Module):
             for _ in range(2)
         )
         context = dim if context is None else context
-        self.words = Level(encoder=of_words, context=context, attend=attend)
-        self.sentences = Level(encoder=of_sentences, context=context, attend=attend)
+        self.words = AttentionPooledLevel(encoder=of_words, context=context, attend=attend)
+        self.sentences = AttentionPooledLevel(encoder=of_sentences, context=context, attend=attend)
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, classes)
 
-    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes."""
         sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths)
         documents = self.sentences(sentences, batch.documents, batch.document_lengths)

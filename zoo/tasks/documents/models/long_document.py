@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, MixerFactory, Position, Sinusoidal
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
-from zoo.tasks.documents.batch import Documents
-from zoo.tasks.documents.models.packed_transformer import Encoder
+from zoo.nn.embeddings import TokenEmbedding
+from zoo.tasks.documents.batch import DocumentBatch
+from zoo.tasks.documents.models.packed_transformer import PackedTransformerEncoder
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 
@@ -53,9 +53,9 @@ class LongDocument(nn.Module):
         dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
-        self.vectors = WordVectors(words=words, dim=dim)
+        self.vectors = TokenEmbedding(words=words, dim=dim)
         self.class_token = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.encoder = Encoder(
+        self.encoder = PackedTransformerEncoder(
             dim=dim,
             layers=layers,
             heads=heads,
@@ -69,7 +69,7 @@ class LongDocument(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, classes)
 
-    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes."""
         tokens = self.class_token.expand(len(batch), -1)
         documents = torch.arange(len(batch), device=batch.words.device)

@@ -17,7 +17,7 @@ from zoo.types import PositiveInt, Probability, validate_ranges
 
 
 @validate_ranges
-class Encoder(nn.Module):
+class PackedTransformerEncoder(nn.Module):
     """Positions, pre-norm blocks and a final norm (Vaswani et al. 2017, section 3; Xiong et al. 2020).
 
     Args:

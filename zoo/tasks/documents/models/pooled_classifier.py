@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
+from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.modules import Recurrent
-from zoo.tasks.documents.batch import Documents
-from zoo.tasks.documents.models.attention_pooling import Level
+from zoo.tasks.documents.batch import DocumentBatch
+from zoo.tasks.documents.models.attention_pooling import AttentionPooledLevel
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 
@@ -53,17 +53,17 @@ class FlatAttention(nn.Module):
         super().__init__()
         if encoder == "average" and layers != 1:
             raise ValueError(f"layers={layers} needs a recurrent encoder; encoder='average' has one layer")
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         made: nn.Module = (
             WordByWord(dim=dim, width=2 * hidden)
             if encoder == "average"
             else Recurrent(dim=dim, hidden=hidden, kind=encoder, layers=layers, dropout=dropout)
         )
-        self.words = Level(encoder=made, context=context, attend=attend)
+        self.words = AttentionPooledLevel(encoder=made, context=context, attend=attend)
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(2 * hidden, classes)
 
-    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes."""
         documents = self.words(self.vectors(batch.words), batch.word_documents, batch.text_lengths)
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from zoo.plurals import count_noun
 from zoo.tasks.recommendation.data.interaction_log import Duplicates, Log, make_log
 from zoo.tasks.recommendation.data.interactions import InteractionCollector, Interactions, Vocabulary
 from zoo.tasks.recommendation.data.parquet import ParquetTable
-from zoo.tasks.recommendation.data.readers import Reading, interactions_of, is_parquet, open_table, say_unused
+from zoo.tasks.recommendation.data.readers import ReaderOptions, interactions_of, is_parquet, open_table, say_unused
 
 HISTORY = "history"
 _NAMES = {"|": "'|'", ",": "commas", " ": "spaces"}
@@ -24,7 +24,7 @@ _NAMES = {"|": "'|'", ",": "commas", " ": "spaces"}
 
 def read_histories(
     paths: Sequence[Path],
-    reading: Reading | None = None,
+    reading: ReaderOptions | None = None,
     *,
     known: Collection[str] | None = None,
     duplicates: Duplicates = "keep",
@@ -44,7 +44,7 @@ def read_histories(
     Raises:
         DataError: A file is invalid. The message has the file, line, column and a remedy.
     """
-    reading = reading or Reading()
+    reading = reading or ReaderOptions()
     found = []
     for path in paths:
         found.append(_read(path, reading))
@@ -79,7 +79,7 @@ def items_of(text: str, separator: str = ",") -> list[str]:
     return names
 
 
-def _read(path: Path, reading: Reading) -> Interactions:
+def _read(path: Path, reading: ReaderOptions) -> Interactions:
     table = _open(path, reading)
     if HISTORY not in table.columns:
         return interactions_of(table, reading)
@@ -91,7 +91,7 @@ def _read(path: Path, reading: Reading) -> Interactions:
     return collector.finish()
 
 
-def _open(path: Path, reading: Reading) -> Table:
+def _open(path: Path, reading: ReaderOptions) -> Table:
     if is_parquet(path):
         return open_table(path, reading)
     table = open_table(path, reading, required=[reading.user])
@@ -109,7 +109,7 @@ def _separator(table: Table) -> str:
     return "," if has_comma else " "
 
 
-def _row_reader(reading: Reading, separator: str) -> Callable[[Row], tuple[str, list[str]]]:
+def _row_reader(reading: ReaderOptions, separator: str) -> Callable[[Row], tuple[str, list[str]]]:
     lines: dict[str, int] = {}
 
     def read(row: Row) -> tuple[str, list[str]]:
@@ -127,7 +127,7 @@ def _row_reader(reading: Reading, separator: str) -> Callable[[Row], tuple[str, 
     return read
 
 
-def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Collection[str]) -> None:
+def _check_known(path: Path, reading: ReaderOptions, names: Sequence[str], known: Collection[str]) -> None:
     """Raises a DataError that names the first unknown item and its line."""
     strange = [name for name in names if name not in known]
     if not strange:

@@ -21,7 +21,7 @@ Columns = tuple[str, str, str | None, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReaderOptions:
     """Options for reading the user's own files.
 
     Args:
@@ -48,7 +48,7 @@ class Reading:
             raise ConfigError(f"data.user, item, timestamp and rating are {', '.join(names)}; name four columns")
 
 
-def read_interactions(path: Path | str, reading: Reading, *, titles: Path | str | None = None) -> Interactions:
+def read_interactions(path: Path | str, reading: ReaderOptions, *, titles: Path | str | None = None) -> Interactions:
     """Reads one table. A `UserWarning` reports bad rows, low ratings and columns that are not used.
 
     Args:
@@ -65,7 +65,7 @@ def read_interactions(path: Path | str, reading: Reading, *, titles: Path | str 
     return found if titles is None else replace(found, titles=_titles(Path(titles), found.item_names, reading))
 
 
-def open_table(path: Path, reading: Reading, *, required: Required | None = None) -> Table:
+def open_table(path: Path, reading: ReaderOptions, *, required: Required | None = None) -> Table:
     """Opens a CSV, TSV or Parquet file, and checks its header.
 
     Args:
@@ -79,7 +79,7 @@ def open_table(path: Path, reading: Reading, *, required: Required | None = None
     return read_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
 
 
-def _required(reading: Reading) -> dict[str, str]:
+def _required(reading: ReaderOptions) -> dict[str, str]:
     """Returns option -> name of the column that it names, for the columns that a table of interactions must have."""
     names = {"user": reading.user, "item": reading.item, "timestamp": reading.timestamp}
     names["rating"] = None if reading.min_rating is None else reading.rating
@@ -91,7 +91,7 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == ".parquet"
 
 
-def interactions_of(table: Table, reading: Reading) -> Interactions:
+def interactions_of(table: Table, reading: ReaderOptions) -> Interactions:
     """Reads the interactions of an open table."""
     time = reading.timestamp or (_TIMESTAMP if _TIMESTAMP in table.columns else None)
     columns = reading.user, reading.item, time, None if reading.min_rating is None else reading.rating
@@ -141,7 +141,7 @@ def _row_reader(clock: Clock, columns: Columns) -> Callable[[Row], tuple[str, st
     return read
 
 
-def _say_low(table: Table, collector: InteractionCollector, count: int, reading: Reading) -> None:
+def _say_low(table: Table, collector: InteractionCollector, count: int, reading: ReaderOptions) -> None:
     if not collector.low:
         return
     least = f"a {reading.rating} below data.min_rating={reading.min_rating:g}"
@@ -150,7 +150,7 @@ def _say_low(table: Table, collector: InteractionCollector, count: int, reading:
     _warn(f"{table.path}: {collector.low:,} of {collector.low + count:,} interactions have {least}, and are left out.")
 
 
-def _titles(path: Path, names: Sequence[str], reading: Reading) -> list[str]:
+def _titles(path: Path, names: Sequence[str], reading: ReaderOptions) -> list[str]:
     """Returns the title of each item; "" where there is none."""
     table = read_table(path, required=["item", "title"], on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     lines: dict[str, int] = {}

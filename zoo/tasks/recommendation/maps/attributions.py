@@ -27,11 +27,11 @@ from zoo.attention.linear.kernel_attention import KernelAttention
 from zoo.maps.rollout import rollout
 from zoo.nn.packing import Packing
 from zoo.nn.segments import ranges
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.types import AnyInt
 
 How = AnyInt | Literal["mean", "rollout", "occlusion"]
-ScoreOf = Callable[[Histories, Int[Tensor, "b k"]], Float[Tensor, "b k"]]
+ScoreOf = Callable[[SequenceBatch, Int[Tensor, "b k"]], Float[Tensor, "b k"]]
 """Computes the scores of items that differ from user to user."""
 _REPLACEMENTS = 2
 """Number of items that replace a past item in turn.
@@ -43,7 +43,7 @@ ROWS = 2**15
 """Positions of histories with a replaced item that are in one batch."""
 
 
-def influence(net: nn.Module, batch: Histories, how: How) -> Float[Tensor, " n"]:
+def influence(net: nn.Module, batch: SequenceBatch, how: How) -> Float[Tensor, " n"]:
     """Computes the share of each position in the prediction of its user's next item, by attention.
 
     The shares of a user sum to 1, or are 0 if all weights are 0, as is possible with a sigmoid instead of a softmax.
@@ -75,7 +75,7 @@ def last_rows(net: nn.Module, found: Attended, how: How) -> Float[Tensor, " n"]:
 
 
 @torch.no_grad()
-def occlusion(score: ScoreOf, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
+def occlusion(score: ScoreOf, batch: SequenceBatch, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
     """Computes the fall of each user's scores of these items when the item at a position is replaced.
 
     The result is the mean over two replacements, which are drawn by their counts in training and are the same at all
@@ -100,12 +100,12 @@ def occlusion(score: ScoreOf, batch: Histories, items: Int[Tensor, "b k"]) -> Fl
     return falls
 
 
-def copies_of(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
+def copies_of(batch: SequenceBatch, users: Int[Tensor, " k"]) -> SequenceBatch:
     """Returns the histories of these users, who may be repeated, without the items that they have seen."""
     return some_users(replace(batch, seen=batch.seen[:0], seen_lengths=torch.zeros_like(batch.seen_lengths)), users)
 
 
-def left_out(batch: Histories, keep: Bool[Tensor, " n"]) -> list[Histories]:
+def left_out(batch: SequenceBatch, keep: Bool[Tensor, " n"]) -> list[SequenceBatch]:
     """Returns the histories with other items instead of those that are not kept, once for each replacement."""
     *others, spare = replacements(batch.catalogue.counts).to(batch.items.device)
     # The spare one is used where the item itself would be its replacement.
@@ -113,7 +113,7 @@ def left_out(batch: Histories, keep: Bool[Tensor, " n"]) -> list[Histories]:
     return [replace(batch, items=torch.where(keep, batch.items, items)) for items in instead]
 
 
-def occluded(score: ScoreOf, batch: Histories, items: Int[Tensor, "b 1"]) -> Float[Tensor, " n"]:
+def occluded(score: ScoreOf, batch: SequenceBatch, items: Int[Tensor, "b 1"]) -> Float[Tensor, " n"]:
     """Computes shares by the `occlusion` of one item for each user. Items that lower its score have no share."""
     lifts = occlusion(score, batch, items)[:, 0].clamp(min=0.0)
     total = lifts.new_zeros(len(batch)).index_add(0, batch.users, lifts)[batch.users]
@@ -156,7 +156,7 @@ class Attended:
     maps: Mapping[str, Float[Tensor, "u h n n"]]
 
 
-def attended(found: Mapping[str, AttentionMap], batch: Histories) -> Attended:
+def attended(found: Mapping[str, AttentionMap], batch: SequenceBatch) -> Attended:
     """Returns the recorded maps of the users of one group of `Packing`, in its order, as matrices.
 
     Sites without weights have no map, except for linear attention if its implied weights were recorded.
@@ -167,12 +167,12 @@ def attended(found: Mapping[str, AttentionMap], batch: Histories) -> Attended:
     return Attended(real, {site: each.dense().float() * pairs for site, each in found.items()})
 
 
-def positions(batch: Histories, users: Int[Tensor, " k"]) -> Int[Tensor, " m"]:
+def positions(batch: SequenceBatch, users: Int[Tensor, " k"]) -> Int[Tensor, " m"]:
     """Returns the positions of some users' histories in a batch."""
     return ranges(batch.starts[users], batch.lengths[users])
 
 
-def some_users(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
+def some_users(batch: SequenceBatch, users: Int[Tensor, " k"]) -> SequenceBatch:
     """Returns a batch of some of the users, in this order."""
     rows = positions(batch, users)
     seen_starts = batch.seen_lengths.cumsum(0) - batch.seen_lengths
@@ -192,7 +192,7 @@ def some_users(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
     )
 
 
-def by_user(values: Float[Tensor, " n"], batch: Histories, site: str) -> AttentionMap:
+def by_user(values: Float[Tensor, " n"], batch: SequenceBatch, site: str) -> AttentionMap:
     """Returns values of positions as a map with one query for each user, the next item; the keys are the history."""
     steps = torch.arange(int(batch.lengths.max()), device=values.device)
     real = steps < batch.lengths[:, None]
@@ -202,7 +202,7 @@ def by_user(values: Float[Tensor, " n"], batch: Histories, site: str) -> Attenti
     return AttentionMap(site, weights[:, None, None], DenseSupport.axes, support, (0,))
 
 
-def gold_positions(batch: Histories) -> Bool[Tensor, " n"] | None:
+def gold_positions(batch: SequenceBatch) -> Bool[Tensor, " n"] | None:
     """Returns a mask of the positions that decide their user's next item; None if no gold is known."""
     if batch.gold is None:
         return None
@@ -212,7 +212,7 @@ def gold_positions(batch: Histories) -> Bool[Tensor, " n"] | None:
     return gold
 
 
-def _pieces(batch: Histories) -> Iterator[Int[Tensor, " m"]]:
+def _pieces(batch: SequenceBatch) -> Iterator[Int[Tensor, " m"]]:
     """Yields all positions in pieces, such that the histories of a piece's users have about `ROWS` rows in total."""
     costs = batch.lengths[batch.users]
     piece = (costs.cumsum(0) - costs) // ROWS

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ class ByDistance:
         uniform = (queries / (steps + 1)).flip(0).cumsum(0).flip(0)
         self._add(site, sums.new_zeros(len(sums), length).index_add(1, of, sums), have, uniform)
 
-    def add_last(self, site: str, weights: Float[Tensor, " n"], batch: Histories) -> None:
+    def add_last(self, site: str, weights: Float[Tensor, " n"], batch: SequenceBatch) -> None:
         """Adds the weights of each user's candidate. The last item of the history has distance 1."""
         back = batch.last[batch.users] - torch.arange(len(batch.items), device=batch.items.device) + 1
         uniform = 1.0 / batch.lengths[batch.users].double()

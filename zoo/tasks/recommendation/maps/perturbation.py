@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.maps.perturbation import Occludable, gradient_at_rows
-from zoo.tasks.recommendation.batch import Histories
+from zoo.maps.perturbation import Perturbable, gradient_at_rows
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import ROWS, copies_of, left_out
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.task import Recommender
 
 
-class OccludableHistory(Occludable):
+class PerturbableHistory(Perturbable):
     """A user whose inputs are past items. Probabilities are means over the replacements.
 
     Args:
@@ -26,7 +26,7 @@ class OccludableHistory(Occludable):
 
     noun = "item"
 
-    def __init__(self, module: Recommender, batch: Histories) -> None:
+    def __init__(self, module: Recommender, batch: SequenceBatch) -> None:
         self.module = module
         self.attention = module.explain(batch).weights[0, 0, 0]
         with torch.no_grad():

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from zoo.attention import AttentionMap, EdgeSupport
 from zoo.attention.recording.recorder import Recording
-from zoo.maps.explainer import NamedMap
-from zoo.tasks.recommendation.batch import Histories
+from zoo.maps.explainer import LabelledAttention
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import How, attended, last_rows
 from zoo.tasks.recommendation.maps.distance_table import ByDistance
 
@@ -40,7 +40,7 @@ class RecordedPass(ABC):
     """
 
     net: nn.Module
-    batch: Histories
+    batch: SequenceBatch
     user: Any
     top: Int[Tensor, "b k"]
     found: Recording
@@ -55,7 +55,7 @@ class RecordedPass(ABC):
         """Returns the share of each position in the attention of each item of `top`; None if all have the same."""
 
     @abstractmethod
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         """Yields the maps of a single user that are written, with the titles of items."""
 
     @abstractmethod
@@ -82,10 +82,10 @@ class HistoryPass(RecordedPass):
     def weights(self) -> None:
         return None
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         ends = ("query", "key")
         for each in _values(self.written):
-            yield NamedMap(each, dict.fromkeys(ends, self.titles), dict.fromkeys(ends, "item"))
+            yield LabelledAttention(each, dict.fromkeys(ends, self.titles), dict.fromkeys(ends, "item"))
 
     def measure(self, distances: ByDistance) -> None:
         found = attended(self.found, self.batch)
@@ -102,10 +102,10 @@ class CandidatePass(RecordedPass):
     def weights(self) -> Float[Tensor, "n k"]:
         return self._all()[:, :-1]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         titles = {"source": self.titles, "target": self.recommended}
         for each in _values(self.written):
-            yield NamedMap(_of_first(each, len(self.recommended)), titles, dict.fromkeys(titles, "item"))
+            yield LabelledAttention(_of_first(each, len(self.recommended)), titles, dict.fromkeys(titles, "item"))
 
     def measure(self, distances: ByDistance) -> None:
         distances.add_last(next(iter(self.found)), self.weights()[:, 0], self.batch)
@@ -114,7 +114,7 @@ class CandidatePass(RecordedPass):
         return candidate_shares(self.found, self.batch, self.top.shape[1] + 1)
 
 
-def candidate_shares(found: Mapping[str, AttentionMap], batch: Histories, count: int) -> Float[Tensor, "n k"]:
+def candidate_shares(found: Mapping[str, AttentionMap], batch: SequenceBatch, count: int) -> Float[Tensor, "n k"]:
     """Returns the share of each position in the attention of each of its user's `count` candidates.
 
     Shares are of absolute values: weights that are not normalised may be negative, and the MLP after the attention may

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.maps.metrics import Pointing
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import by_user, gold_positions
 from zoo.tasks.recommendation.maps.distance_table import ByDistance
 from zoo.tasks.recommendation.maps.recorded_forward import RecordedPass
@@ -56,7 +56,7 @@ class Survey:
         """Returns the truth score over all users with gold."""
         return self._pointing.truth()
 
-    def _heaviest(self, batch: Histories, shares: Float[Tensor, " n"]) -> dict[str, Any]:
+    def _heaviest(self, batch: SequenceBatch, shares: Float[Tensor, " n"]) -> dict[str, Any]:
         rows = by_user(shares, batch, "shares").weights[:, 0, 0]
         share, position = rows.max(1)
         items = batch.items[batch.starts + position].tolist()

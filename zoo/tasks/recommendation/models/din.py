@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, DenseSupport, Dice, EdgeSupport, Use, check
 from zoo.nn.segments import owners, ranges
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 _PAIRS = 2**13
@@ -79,7 +79,7 @@ class DIN(nn.Module):
         nn.init.normal_(self.items.weight, std=dim**-0.5)
         nn.init.zeros_(self.bias.weight)
 
-    def forward(self, batch: Histories, candidates: Candidates) -> Float[Tensor, " q"]:
+    def forward(self, batch: SequenceBatch, candidates: Candidates) -> Float[Tensor, " q"]:
         """Computes the logit of each candidate."""
         query = self.items(candidates.items)
         history = self.items(batch.items).unsqueeze(1)
@@ -87,7 +87,7 @@ class DIN(nn.Module):
         context, _ = self.attend(query.unsqueeze(1), history, history, support)
         return self._logits(context.squeeze(1), query, candidates.items)
 
-    def scores(self, batch: Histories, items: Int[Tensor, "#b i"]) -> Float[Tensor, "b i"]:
+    def scores(self, batch: SequenceBatch, items: Int[Tensor, "#b i"]) -> Float[Tensor, "b i"]:
         """Computes logits of candidates after the full history; `items` has one row for all users, or one for each.
 
         Users whose histories are equally long are computed together, without padding. The score of a candidate and a
@@ -106,7 +106,7 @@ class DIN(nn.Module):
             )
         return found
 
-    def _of_shared(self, batch: Histories, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
+    def _of_shared(self, batch: SequenceBatch, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
         past, index = torch.unique(batch.items, return_inverse=True)
         key = self.attend.score.prepare(self.items(past)[None, None])
         found = self.items.weight.new_empty(len(batch), len(items))
@@ -135,7 +135,7 @@ class DIN(nn.Module):
         return (found + self.bias(items)).squeeze(-1)  # type: ignore[no-any-return]
 
 
-def after_histories(batch: Histories, items: Int[Tensor, "b c"]) -> Candidates:
+def after_histories(batch: SequenceBatch, items: Int[Tensor, "b c"]) -> Candidates:
     """Returns the candidates of each user after the user's full history, user after user."""
     count = items.shape[1]
     starts, stops = (x.repeat_interleave(count) for x in (batch.starts, batch.ends))
@@ -149,7 +149,7 @@ def pairs(candidates: Candidates, positions: int) -> EdgeSupport:
     return EdgeSupport.from_edges(torch.stack([at, owners(lengths, len(at))]), len(lengths), positions)
 
 
-def _blocks(batch: Histories, items: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _blocks(batch: SequenceBatch, items: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yields blocks of users with equally long histories: users (b,1), their positions (b,n), candidates (1,c)."""
     at = torch.arange(items, device=batch.items.device)
     for length in set(batch.lengths.tolist()):

@@ -14,7 +14,7 @@ from zoo.attention import Attention, FeedForward, Learned, MixerFactory, Multihe
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
 from zoo.nn.packing import Packing, mix_sequences
-from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.models.packing import mix_last
 from zoo.types import NonNegativeInt, PositiveInt, Probability, validate_ranges
 
@@ -107,11 +107,11 @@ class SASRec(nn.Module):
                 nn.init.xavier_uniform_(linear.weight)
                 nn.init.zeros_(linear.bias)
 
-    def forward(self, batch: Histories) -> Float[Tensor, "n d"]:
+    def forward(self, batch: SequenceBatch) -> Float[Tensor, "n d"]:
         """Computes the hidden state of each position, which predicts the item that follows."""
         return self._encoded(batch, last=False)
 
-    def last(self, batch: Histories) -> Float[Tensor, "b d"]:
+    def last(self, batch: SequenceBatch) -> Float[Tensor, "b d"]:
         """Computes the hidden state of each user's last position; the last block computes no other."""
         return self._encoded(batch, last=True)
 
@@ -128,14 +128,14 @@ class SASRec(nn.Module):
         vectors[len(vectors) - shared :] = old[len(old) - shared :]
         return vectors
 
-    def _encoded(self, batch: Histories, *, last: bool) -> Float[Tensor, "m d"]:
+    def _encoded(self, batch: SequenceBatch, *, last: bool) -> Float[Tensor, "m d"]:
         packing = Packing(batch.lengths, causal=True)
         x = self._inputs(batch, packing)
         for layer in self.layers:
             x = layer(x, packing, last=last and layer is self.layers[-1])
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def _inputs(self, batch: Histories, packing: Packing) -> Float[Tensor, "n d"]:
+    def _inputs(self, batch: SequenceBatch, packing: Packing) -> Float[Tensor, "n d"]:
         if packing.longest > self.length:
             raise ValueError(f"a history of {packing.longest} items, and the model sees {self.length} at most")
         x = self.items(batch.items) * math.sqrt(self.items.embedding_dim)
@@ -196,7 +196,7 @@ def _norm(dim: int) -> nn.LayerNorm:
     return nn.LayerNorm(dim, eps=1e-8)
 
 
-def _buckets(batch: Histories, buckets: int) -> Int[Tensor, " n"]:
+def _buckets(batch: SequenceBatch, buckets: int) -> Int[Tensor, " n"]:
     """Computes 1 + floor(log2(1 + seconds since the item before)), at most `buckets` - 1; 0 for a user's first item."""
     if batch.times is None:
         raise ValueError("time_buckets needs the times of items, and there are none: leave it at 0")

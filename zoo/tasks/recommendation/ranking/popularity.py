@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.tasks.recommendation.ranking.ranks import LeftOut
+from zoo.tasks.recommendation.ranking.ranks import Exclusions
 
 
 def popularity_ranks(
-    counts: Int[Tensor, " i"], held_out: Int[Tensor, " b"], left_out: LeftOut | None = None
+    counts: Int[Tensor, " i"], held_out: Int[Tensor, " b"], left_out: Exclusions | None = None
 ) -> Int[Tensor, " b"]:
     """Computes the ranks of `rank_all` with counts as scores, without a score for each user and item.
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from zoo.data.loader import hash_seed
 from zoo.errors import ConfigError
-from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.popularity import popularity_ranks
-from zoo.tasks.recommendation.ranking.ranks import MEMORY, LeftOut, Ranked, Score, rank_all, rank_among, scores_of
-from zoo.tasks.recommendation.sampling import Unseen
+from zoo.tasks.recommendation.ranking.ranks import MEMORY, Exclusions, Ranked, Score, rank_against, rank_all, scores_of
+from zoo.tasks.recommendation.sampling import NegativeSampler
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 ScoreOwn = Callable[[Int[Tensor, "b c"]], Float[Tensor, "b c"]]
@@ -69,7 +69,7 @@ class Protocol:
         ranks = items if self.negatives is None else self.negatives + 1
         return RankMetrics(self.ks if ks is None else ks, items, ranks=ranks, lists=lists)
 
-    def rank(self, score: Score, batch: Histories, *, own: ScoreOwn | None = None, lists: bool = True) -> Ranked:
+    def rank(self, score: Score, batch: SequenceBatch, *, own: ScoreOwn | None = None, lists: bool = True) -> Ranked:
         """Ranks each user's held-out item.
 
         Args:
@@ -86,12 +86,12 @@ class Protocol:
         wanted = batch.held_out.clamp(min=0)[:, None]
         candidates = torch.cat([wanted, self.candidates(batch)], 1)
         scores = scores_of(score, candidates) if own is None else own(candidates)
-        ranks = rank_among(scores[:, 0], scores[:, 1:], candidates[:, 1:] == wanted).where(batch.held_out >= 0, -1)
+        ranks = rank_against(scores[:, 0], scores[:, 1:], candidates[:, 1:] == wanted).where(batch.held_out >= 0, -1)
         if found is not None:
             return Ranked(ranks, found.top, found.scores, among_all=found.ranks)
         return Ranked(ranks, candidates[:, :0], scores[:, :0])
 
-    def recommend(self, score: Score, batch: Histories, count: int) -> Ranked:
+    def recommend(self, score: Score, batch: SequenceBatch, count: int) -> Ranked:
         """Returns the `count` best of all items for each user, and the rank of the held-out item among all."""
         return rank_all(
             score,
@@ -102,21 +102,21 @@ class Protocol:
             memory=self.memory,
         )
 
-    def popularity(self, batch: Histories) -> Int[Tensor, " b"]:
+    def popularity(self, batch: SequenceBatch) -> Int[Tensor, " b"]:
         """Computes the ranks by this protocol when the score of an item is its count in training."""
         counts = batch.catalogue.counts.to(batch.held_out.device)
         if self.negatives is None:
             counts = counts[: _known(batch.catalogue)]
             return popularity_ranks(counts, batch.held_out, left_out(batch) if self.seen == "leave_out" else None)
         wanted, candidates = batch.held_out.clamp(min=0)[:, None], self.candidates(batch)
-        ranks = rank_among(counts[wanted[:, 0]].double(), counts[candidates].double(), candidates == wanted)
+        ranks = rank_against(counts[wanted[:, 0]].double(), counts[candidates].double(), candidates == wanted)
         return ranks.where(batch.held_out >= 0, -1)
 
-    def candidates(self, batch: Histories) -> Int[Tensor, "b negatives"]:
+    def candidates(self, batch: SequenceBatch) -> Int[Tensor, "b negatives"]:
         """Draws the negatives of each user."""
         if self.negatives is None:
             raise ValueError("full ranking has no negatives")
-        unseen = Unseen.of(batch)
+        unseen = NegativeSampler.of(batch)
         unseen.refuse_none()
         seeds = [hash_seed(self.seed, split, user) for split, user in zip(batch.splits, batch.ids, strict=True)]
         numbers = torch.from_numpy(_numbers(np.array(seeds, dtype=np.uint64), self.negatives)).to(batch.seen.device)
@@ -127,9 +127,9 @@ class Protocol:
 _SEEN = {"leave_out": "left out", "rank": "ranked too"}
 
 
-def left_out(batch: Histories) -> LeftOut:
+def left_out(batch: SequenceBatch) -> Exclusions:
     """Returns the items that the users of a batch have chosen: those of training, and those of the window."""
-    pairs = LeftOut(torch.cat([batch.seen_users, batch.users]), torch.cat([batch.seen, batch.items]))
+    pairs = Exclusions(torch.cat([batch.seen_users, batch.users]), torch.cat([batch.seen, batch.items]))
     return pairs if batch.catalogue.unknown is None else pairs.within(0, _known(batch.catalogue))
 
 

@@ -43,23 +43,23 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Exclusions:
     """Pairs of a user of the batch and an item that is neither ranked nor recommended; pairs may be repeated."""
 
     users: Int[Tensor, " s"]
     items: Int[Tensor, " s"]
 
-    def but(self, held_out: Int[Tensor, " b"]) -> LeftOut:
+    def but(self, held_out: Int[Tensor, " b"]) -> Exclusions:
         """Returns the pairs without held-out items, which are ranked even if the user has chosen them before."""
         return self._where(self.items != held_out[self.users])
 
-    def within(self, start: int, stop: int) -> LeftOut:
+    def within(self, start: int, stop: int) -> Exclusions:
         """Returns the pairs with an item of a block, numbered from the start of the block."""
         found = self._where((self.items >= start) & (self.items < stop))
-        return LeftOut(found.users, found.items - start)
+        return Exclusions(found.users, found.items - start)
 
-    def _where(self, kept: Bool[Tensor, " s"]) -> LeftOut:
-        return LeftOut(self.users[kept], self.items[kept])
+    def _where(self, kept: Bool[Tensor, " s"]) -> Exclusions:
+        return Exclusions(self.users[kept], self.items[kept])
 
 
 def rank_all(
@@ -68,7 +68,7 @@ def rank_all(
     *,
     items: int,
     top: int,
-    left_out: LeftOut | None = None,
+    left_out: Exclusions | None = None,
     memory: int = MEMORY,
 ) -> Ranked:
     """Ranks the whole catalogue, except for the pairs that are left out.
@@ -114,7 +114,7 @@ def rank_all(
     return Ranked(ranks.where(known, -1), listed.where(best > -torch.inf, -1)[:, :top], best[:, :top])
 
 
-def rank_among(
+def rank_against(
     own: Float[Tensor, " b"], candidates: Float[Tensor, "b c"], same: Bool[Tensor, "b c"]
 ) -> Int[Tensor, " b"]:
     """Counts the candidates that are better than each user's held-out item; candidates equal to it (`same`) are not."""
@@ -141,7 +141,7 @@ def _block(users: int, items: int, memory: int) -> int:
 
 
 def _mark(
-    scores: Float[Tensor, "b i"], left_out: LeftOut, columns: Int[Tensor, "b 1"], inside: Bool[Tensor, "b 1"]
+    scores: Float[Tensor, "b i"], left_out: Exclusions, columns: Int[Tensor, "b 1"], inside: Bool[Tensor, "b 1"]
 ) -> None:
     """Sets the scores of left-out pairs to -inf, except for held-out items, at `columns` if `inside` the block."""
     before = scores.gather(1, columns)

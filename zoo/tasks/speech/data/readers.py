@@ -41,7 +41,7 @@ _LONGEST_TEXT = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReaderOptions:
     """How the user's own recordings are read.
 
     Args:
@@ -127,7 +127,7 @@ class _Entries:
     """
 
     place: Path
-    reading: Reading
+    reading: ReaderOptions
     alphabet: Alphabet
     entries: list[Entry] = field(default_factory=list)
     skipped: int = 0
@@ -188,7 +188,9 @@ class _Entries:
             raise entry.refuse(self.reading.text, what, "It cannot be that of this recording: check both.")
 
 
-def read_manifest(path: Path, folder: Path | None, reading: Reading, features: Features, *, split_seed: int) -> Corpus:
+def read_manifest(
+    path: Path, folder: Path | None, reading: ReaderOptions, features: Features, *, split_seed: int
+) -> Corpus:
     """Reads a table of recordings: CSV, TSV or JSONL.
 
     Args:
@@ -201,13 +203,13 @@ def read_manifest(path: Path, folder: Path | None, reading: Reading, features: F
     return _corpus([_of_table(path, folder or path.parent, reading, Alphabet(), is_input=False)], features, split_seed)
 
 
-def read_folder(folder: Path, reading: Reading, features: Features, *, split_seed: int) -> Corpus:
+def read_folder(folder: Path, reading: ReaderOptions, features: Features, *, split_seed: int) -> Corpus:
     """Reads a folder of sounds, each with a transcript: a.wav and a.txt. Folders train, val and test are splits."""
     return _corpus([_of_folder(folder, reading, Alphabet(), is_input=False)], features, split_seed)
 
 
 def read_recordings_at(
-    paths: Sequence[Path], reading: Reading, alphabet: Alphabet, features: Features, folder: Path | None = None
+    paths: Sequence[Path], reading: ReaderOptions, alphabet: Alphabet, features: Features, folder: Path | None = None
 ) -> Corpus:
     """Recordings for a trained model: files, folders and tables, which may lack transcripts.
 
@@ -233,7 +235,7 @@ def read_recordings_at(
     return _corpus(parts, features, None)
 
 
-def _of_table(path: Path, folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: bool) -> _Entries:
+def _of_table(path: Path, folder: Path, reading: ReaderOptions, alphabet: Alphabet, *, is_input: bool) -> _Entries:
     named = [reading.path, *([] if is_input else [reading.text]), *([reading.id] if reading.id else [])]
     options = {getattr(reading, name): f"data.{name}" for name in ("path", "text", "id")}
     required: Required = named if is_input else {name: options[name] for name in named}
@@ -250,7 +252,7 @@ def _of_table(path: Path, folder: Path, reading: Reading, alphabet: Alphabet, *,
     return found
 
 
-def _row_reader(table: Table, folder: Path, reading: Reading, *, is_input: bool) -> Callable[[Row], Entry]:
+def _row_reader(table: Table, folder: Path, reading: ReaderOptions, *, is_input: bool) -> Callable[[Row], Entry]:
     columns, seen = set(table.columns), dict[str, int]()
 
     def read(row: Row) -> Entry:
@@ -280,7 +282,7 @@ def _row_reader(table: Table, folder: Path, reading: Reading, *, is_input: bool)
     return read
 
 
-def _of_folder(folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: bool) -> _Entries:
+def _of_folder(folder: Path, reading: ReaderOptions, alphabet: Alphabet, *, is_input: bool) -> _Entries:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: the folder {what}. Check the path, which is taken from {Path.cwd()}.")
@@ -322,7 +324,7 @@ def _of_file(path: Path, transcript: Path, id: str, split: int, found: _Entries,
     return Entry(Clip(path), text, id, split, "", refuse)
 
 
-def _transcript(path: Path, reading: Reading) -> str:
+def _transcript(path: Path, reading: ReaderOptions) -> str:
     def refuse(line: int | None, what: str, remedy: str) -> RowError:
         return RowError(message(path, line, None, what, f"{remedy} {skip_hint()}"))
 

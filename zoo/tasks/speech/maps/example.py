@@ -14,10 +14,10 @@ from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
-from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.explainer import ExplainedExample, LabelledAttention, Table, picture_name
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.speech.alignment_metrics import spoken
-from zoo.tasks.speech.batch import Utterances
+from zoo.tasks.speech.batch import SpeechBatch
 from zoo.tasks.speech.plots import aligned_figure
 from zoo.tasks.speech.timestamps import Times, times_of
 
@@ -31,7 +31,7 @@ _SAID = 12
 """At most so many words are named in a sentence."""
 
 
-class HeardRecording(MappedExample):
+class ExplainedTranscript(ExplainedExample):
     """A recording, its transcript, and how a forced pass over the transcript attended to it.
 
     Args:
@@ -46,7 +46,7 @@ class HeardRecording(MappedExample):
 
     def __init__(
         self,
-        batch: Utterances,
+        batch: SpeechBatch,
         stride: int,
         found: Recording,
         best: Hypothesis,
@@ -106,16 +106,16 @@ class HeardRecording(MappedExample):
         chances = self.log_probability[:count].cpu()
         return times_of(self.best.tokens, spans, chances, self.language, hop, self.frames * hop)
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         for found in self.found.values():
             yield self._of_site(found)
         tokens = self._of_transcript
         if tokens is not None and len(tokens):
             labels = {"key": self._seconds, "query": self.language.pieces(self.best.tokens)}
-            yield NamedMap.of_weights(ALIGNMENT, tokens, labels, _NOUNS)
+            yield LabelledAttention.of_weights(ALIGNMENT, tokens, labels, _NOUNS)
         if self.of_reference is not None and len(self.of_reference):
             labels = {"key": self._seconds, "query": self._reference}
-            yield NamedMap.of_weights(OF_REFERENCE, self.of_reference, labels, _NOUNS, self._gold)
+            yield LabelledAttention.of_weights(OF_REFERENCE, self.of_reference, labels, _NOUNS, self._gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
@@ -164,10 +164,12 @@ class HeardRecording(MappedExample):
         found = self.batch.gold_places(self.stride, self.of_reference.shape[1])
         return None if found is None else found[0, : len(self.of_reference)].cpu()
 
-    def _of_site(self, found: AttentionMap) -> NamedMap:
+    def _of_site(self, found: AttentionMap) -> LabelledAttention:
         """A map of a site, with what its queries and keys stand for."""
         if found.site.startswith("encoder."):
-            return NamedMap(found, {"query": self._seconds, "key": self._seconds}, {"query": "second", "key": "second"})
+            return LabelledAttention(
+                found, {"query": self._seconds, "key": self._seconds}, {"query": "second", "key": "second"}
+            )
         steps = self.language.pieces(self.best.target(END))
         axis = "step" if "step" in found.axes else "query"
-        return NamedMap(found, {axis: steps, "key": self._seconds}, {axis: "token", "key": "second"})
+        return LabelledAttention(found, {axis: steps, "key": self._seconds}, {axis: "token", "key": "second"})

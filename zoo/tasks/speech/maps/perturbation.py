@@ -11,11 +11,11 @@ from torch import Tensor
 
 from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
-from zoo.maps.perturbation import Occludable
+from zoo.maps.perturbation import Perturbable
 from zoo.tasks.seq2seq.decoding_config import begins
 from zoo.tasks.seq2seq.gradients import inputs_of
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.speech.batch import Frames, Utterances
+from zoo.tasks.speech.batch import Frames, SpeechBatch
 
 if TYPE_CHECKING:
     from zoo.tasks.speech.task import Recogniser
@@ -24,7 +24,7 @@ _FRAMES = 2**14
 """Maximum number of frames in one batch of variants."""
 
 
-class OccludableRecording(Occludable):
+class PerturbableRecording(Perturbable):
     """A recording whose inputs are the parts that its listener makes places of; the answer is the transcript.
 
     The features of a part that is left out become their means over the recording, so that all others stay where they
@@ -38,7 +38,7 @@ class OccludableRecording(Occludable):
 
     noun = "place"
 
-    def __init__(self, module: Recogniser, batch: Utterances) -> None:
+    def __init__(self, module: Recogniser, batch: SpeechBatch) -> None:
         self.module, self.source, self.stride = module, batch.source, module.stride
         best = module.write(batch)[0][0]
         self.answer = best.target(END)

@@ -12,11 +12,11 @@ from torchaudio.functional import forced_align
 
 from zoo.decoding.decoder import get_coverage
 from zoo.decoding.ensemble import Ensemble, WeightedSum
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.nn.seq2seq.state import Encoded
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import END, PAD
-from zoo.tasks.speech.models.ctc_prefixes import CTCPrefixes, Heard, PrefixState
+from zoo.tasks.speech.models.ctc_prefixes import CTCOutput, CTCPrefixes, PrefixState
 from zoo.types import PositiveInt, validate_ranges
 
 BLANK = PAD
@@ -36,13 +36,13 @@ class CTC(nn.Module):
         super().__init__()
         self.head = nn.Linear(width, tokens)
 
-    def forward(self, encoded: Encoded) -> Heard:
+    def forward(self, encoded: Encoded) -> CTCOutput:
         """Returns the log-probability of each symbol at each place, in at least fp32."""
         logits = self.head(encoded.states)
         logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-        return Heard(logits.log_softmax(-1), places_of(encoded))
+        return CTCOutput(logits.log_softmax(-1), places_of(encoded))
 
-    def loss(self, heard: Heard, targets: Targets) -> Float[Tensor, " b"]:
+    def loss(self, heard: CTCOutput, targets: Targets) -> Float[Tensor, " b"]:
         """Returns -log p(text | X) of each text without its end; infinite where `needed` exceeds the places."""
         return F.ctc_loss(
             heard.log_probability.transpose(0, 1),
@@ -54,7 +54,7 @@ class CTC(nn.Module):
         )
 
     @torch.no_grad()
-    def stops(self, heard: Heard, targets: Targets) -> Float[Tensor, "b n k"]:
+    def stops(self, heard: CTCOutput, targets: Targets) -> Float[Tensor, "b n k"]:
         """Returns the probability of each token at its last place on the most probable path of its text, else zero.
 
         Ends and padding have no place.
@@ -99,7 +99,7 @@ class JointDecoder:
 
     is_scored = True
 
-    def __init__(self, net: GeneratingNet, weight: float) -> None:
+    def __init__(self, net: Seq2SeqModel, weight: float) -> None:
         self.net: Any = net
         self.both = Ensemble([net, _Branch(net.ctc)], WeightedSum((1.0 - weight, weight)))
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from zoo.attention.attention_state import select_beams
 
 
-class Heard(NamedTuple):
+class CTCOutput(NamedTuple):
     """What a CTC branch has heard of a batch of recordings."""
 
     log_probability: Float[Tensor, "b t v"]
@@ -27,7 +27,7 @@ class PrefixState:
     """The forward variables of the text of each hypothesis, in fp64: log-probabilities of all paths of a place.
 
     Args:
-        log_probability, lengths: See `Heard`.
+        log_probability, lengths: See `CTCOutput`.
         symbol: Paths that end with the last token of the text, before the first place and after each place.
         blank: The same of paths that end with a blank.
         last: The last token; -1 before the first.
@@ -62,7 +62,7 @@ class CTCPrefixes:
     def __init__(self, *, blank: int, end: int) -> None:
         self.blank, self.end = blank, end
 
-    def start(self, source: Heard) -> PrefixState:
+    def start(self, source: CTCOutput) -> PrefixState:
         wide = source.log_probability.double()
         blank = F.pad(wide[..., self.blank].cumsum(1), (1, 0)).unsqueeze(1)
         last = source.lengths.new_full((len(wide), 1), -1)

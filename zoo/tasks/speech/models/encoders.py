@@ -22,7 +22,7 @@ from zoo.nn.rnn.modules import Kind
 from zoo.nn.seq2seq.state import Encoded
 from zoo.nn.seq2seq.transformer import Norm, SelfAttend, TransformerEncoder
 from zoo.tasks.speech.batch import Frames
-from zoo.tasks.speech.models.ragged import Convolved, Joined, Layers, Rows
+from zoo.tasks.speech.models.ragged import Convolved, RaggedFrames, RNNLayers, StackedFrames
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
@@ -30,14 +30,14 @@ Heard = tuple[Any, ...]
 """What each stage of a listener keeps of a recording so far."""
 
 
-class RecurrentListener(nn.Module):
+class RNNSpeechEncoder(nn.Module):
     """Stages that end with recurrent layers.
 
     The summary is the forward state of the last place and the backward state of the first. Without backward states it
     is zero, so that a decoder can begin before a recording ends.
 
     Args:
-        stages: `Joined`, `Convolved` and `Layers`.
+        stages: `StackedFrames`, `Convolved` and `RNNLayers`.
         width: Width of the states.
         bidirectional: Whether the layers are.
         out_dropout: Of the states.
@@ -53,7 +53,7 @@ class RecurrentListener(nn.Module):
         self.stride = prod(getattr(stage, "stride", 1) for stage in stages)
 
     def forward(self, source: Frames) -> Encoded:
-        rows = Rows.of(self.read(source.features), source.lengths)
+        rows = RaggedFrames.of(self.read(source.features), source.lengths)
         for stage in self.stages:
             rows = stage(rows)
         summary = rows.x.new_zeros(len(source), self.width)
@@ -83,10 +83,10 @@ class RecurrentListener(nn.Module):
 
 
 @validate_ranges
-class PyramidalListener(RecurrentListener):
+class PyramidalRNNEncoder(RNNSpeechEncoder):
     """Recurrent layers, each of which reads neighbouring rows of the one below as one (Chan et al. 2016, eq. 5).
 
-    Zeros stand for the rows that are missing at the end of a recording. See `RecurrentListener`.
+    Zeros stand for the rows that are missing at the end of a recording. See `RNNSpeechEncoder`.
 
     Args:
         features: Width of a frame.
@@ -114,9 +114,9 @@ class PyramidalListener(RecurrentListener):
         width = hidden * (2 if bidirectional else 1)
         stages: list[nn.Module] = []
         for number, count in enumerate(joined):
-            stages += [Joined(count)] if count > 1 else []
+            stages += [StackedFrames(count)] if count > 1 else []
             stages += [
-                Layers(
+                RNNLayers(
                     dim=count * (width if number else features),
                     hidden=hidden,
                     kind=cell,
@@ -128,8 +128,8 @@ class PyramidalListener(RecurrentListener):
 
 
 @validate_ranges
-class ConvolutionalListener(RecurrentListener):
-    """Convolutions with a stride of 2, then recurrent layers. See `RecurrentListener`.
+class ConvRNNEncoder(RNNSpeechEncoder):
+    """Convolutions with a stride of 2, then recurrent layers. See `RNNSpeechEncoder`.
 
     A place depends on frames behind it too, as far as the filters reach.
 
@@ -160,7 +160,7 @@ class ConvolutionalListener(RecurrentListener):
     ) -> None:
         stages: list[nn.Module] = [*_convolutions(features, channels, size)]
         stages.append(
-            Layers(
+            RNNLayers(
                 dim=channels[-1] if channels else features,
                 hidden=hidden,
                 kind=cell,
@@ -174,7 +174,7 @@ class ConvolutionalListener(RecurrentListener):
 
 
 @validate_ranges
-class TransformerListener(nn.Module):
+class TransformerSpeechEncoder(nn.Module):
     """Convolutions with a stride of 2, positions, and blocks of self-attention. The summary is the mean of the states.
 
     Args:
@@ -229,7 +229,7 @@ class TransformerListener(nn.Module):
         self.stride = 2 ** len(channels)
 
     def forward(self, source: Frames) -> Encoded:
-        rows = self.convolutions(Rows.of(self.read(source.features), source.lengths))
+        rows = self.convolutions(RaggedFrames.of(self.read(source.features), source.lengths))
         x, support = rows.replaced(self.project(rows.x)).padded()
         x = self.dropout(x if self.position is None else self.position(x))
         states = support.zero_masked(upcast(self.blocks(x, support)).unsqueeze(1)).squeeze(1)

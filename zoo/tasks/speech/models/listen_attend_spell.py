@@ -8,14 +8,14 @@ from typing import Any, cast
 from torch import nn
 
 from zoo.attention import Attention
-from zoo.nn.seq2seq.rnn_encoder_decoder import RecurrentWriter
+from zoo.nn.seq2seq.rnn_encoder_decoder import RNNEncoderDecoder
 from zoo.tasks.speech.models.ctc import CTC
 from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class ListenAttendSpell(RecurrentWriter):
-    """A `RecurrentWriter` whose encoder is a listener.
+class ListenAttendSpell(RNNEncoderDecoder):
+    """A `RNNEncoderDecoder` whose encoder is a listener.
 
     The paper's speller is an LSTM that reads the context of the step before, as `InputFeeding` does; `Bahdanau` is that
     of Chorowski et al. 2015.
@@ -24,7 +24,7 @@ class ListenAttendSpell(RecurrentWriter):
         features: From the data: width of a frame.
         tokens: From the data: size of the vocabulary.
         attend: `(dim, heads) -> Attention`, for the speller.
-        listener: `PyramidalListener`, `ConvolutionalListener` or `TransformerListener`, or a partial of one of them.
+        listener: `PyramidalRNNEncoder`, `ConvRNNEncoder` or `TransformerSpeechEncoder`, or a partial of one of them.
         decoder: The speller: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
         ctc: Whether the listener has a CTC branch, whose loss and whose weight in a search are the task's.
     """

@@ -20,7 +20,7 @@ from zoo.types import PositiveInt, Probability, validate_ranges
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RaggedFrames:
     """Rows of all recordings of a batch, one recording after another.
 
     Args:
@@ -36,7 +36,7 @@ class Rows:
     places: Int[Tensor, " n"]
 
     @classmethod
-    def of(cls, padded: Float[Tensor, "b t d"], lengths: Int[Tensor, " b"]) -> Rows:
+    def of(cls, padded: Float[Tensor, "b t d"], lengths: Int[Tensor, " b"]) -> RaggedFrames:
         """Returns the rows that are not padding."""
         numbers = numbered(lengths)
         return cls(padded[numbers], lengths, *numbers)
@@ -46,7 +46,7 @@ class Rows:
         """Index of the last row of each recording."""
         return self.lengths.cumsum(0) - 1
 
-    def replaced(self, x: Float[Tensor, "n e"]) -> Rows:
+    def replaced(self, x: Float[Tensor, "n e"]) -> RaggedFrames:
         """Returns other rows of the same recordings."""
         return replace(self, x=x)
 
@@ -58,7 +58,7 @@ class Rows:
 
 
 @validate_ranges
-class Joined(nn.Module):
+class StackedFrames(nn.Module):
     """[x_j; x_{j+1}; ...]: neighbouring rows as one. Zeros stand for those that are missing at the end of a recording.
 
     Args:
@@ -69,12 +69,12 @@ class Joined(nn.Module):
         super().__init__()
         self.stride = count
 
-    def forward(self, rows: Rows) -> Rows:
+    def forward(self, rows: RaggedFrames) -> RaggedFrames:
         lengths, x = shortened(rows.lengths, self.stride), rows.x
         if bool((lengths * self.stride != rows.lengths).any()):
             at = (lengths.cumsum(0) - lengths)[rows.recordings] * self.stride + rows.places
             x = x.new_zeros(int(lengths.sum()) * self.stride, x.shape[1]).index_copy(0, at, x)
-        return Rows(x.view(-1, self.stride * x.shape[1]), lengths, *numbered(lengths))
+        return RaggedFrames(x.view(-1, self.stride * x.shape[1]), lengths, *numbered(lengths))
 
     def hear(
         self, x: Float[Tensor, "n d"], left: Float[Tensor, "m d"] | None, *, last: bool
@@ -107,13 +107,13 @@ class Convolved(nn.Module):
         self.size, self.stride = size, stride
         self.before, self.after = (size - 1) // 2, size // 2
 
-    def forward(self, rows: Rows) -> Rows:
+    def forward(self, rows: RaggedFrames) -> RaggedFrames:
         room = shortened(rows.lengths + self.after, self.stride)  # rows of the result from one recording to the next
         starts, lengths = room.cumsum(0) - room, shortened(rows.lengths, self.stride)
         x = rows.x.new_zeros(self.before + int(room.sum()) * self.stride + self.after, rows.x.shape[1])
         x = x.index_copy(0, starts[rows.recordings] * self.stride + self.before + rows.places, rows.x)
         recordings, places = numbered(lengths)
-        return Rows(self._filtered(x).index_select(0, starts[recordings] + places), lengths, recordings, places)
+        return RaggedFrames(self._filtered(x).index_select(0, starts[recordings] + places), lengths, recordings, places)
 
     def hear(
         self, x: Float[Tensor, "n d"], left: Float[Tensor, "m d"] | None, *, last: bool
@@ -130,7 +130,7 @@ class Convolved(nn.Module):
 
 
 @validate_ranges
-class Layers(nn.Module):
+class RNNLayers(nn.Module):
     """Recurrent layers.
 
     Args:
@@ -154,7 +154,7 @@ class Layers(nn.Module):
             dim=dim, hidden=hidden, kind=kind, layers=layers, dropout=dropout, bidirectional=bidirectional
         )
 
-    def forward(self, rows: Rows) -> Rows:
+    def forward(self, rows: RaggedFrames) -> RaggedFrames:
         x = self.recurrent(self.dropout(rows.x), rows.recordings, rows.lengths)
         return rows.replaced(x)
 

@@ -22,7 +22,7 @@ _LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReaderOptions:
     """How the user's own pairs are read.
 
     Args:
@@ -53,7 +53,7 @@ Refuse = Callable[[str, str, str], RowError]
 
 
 @dataclass
-class Found:
+class PairCollector:
     """Pairs as they are found, one after another.
 
     Args:
@@ -62,7 +62,7 @@ class Found:
         keeps_texts: Whether texts are kept in memory.
     """
 
-    reading: Reading
+    reading: ReaderOptions
     place: Path
     keeps_texts: bool = True
     sources: list[str] = field(default_factory=list)

@@ -15,7 +15,7 @@ from zoo.data.download import find_published, verify_published
 from zoo.data.splits import SPLITS, TEST, TRAIN, VAL
 from zoo.data.tarballs import iter_contents, translate_archive_errors
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import Reading
+from zoo.tasks.translation.data.pair_collector import ReaderOptions
 from zoo.tasks.translation.data.readers import Aligned, read_pair_files
 
 _MULTI30K_AT = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -50,7 +50,7 @@ def read_multi30k(folders: Sequence[Path], direction: str) -> Corpus:
     downloaded, _ = find_published(zipped, places, source=_MULTI30K_AT, sha256=_SHA256)
     paths = {name: path or downloaded[f"{name}.gz"] for name, path in found.items()}
     files = {split: Aligned(*(paths[f"{stem}.{side}"] for side in sides)) for split, (stem, _) in _MULTI30K.items()}
-    corpus = read_pair_files(files, Reading(), cache=None, split_seed=0)
+    corpus = read_pair_files(files, ReaderOptions(), cache=None, split_seed=0)
     for number, split in enumerate(SPLITS):
         count, wanted = int((corpus.splits == number).sum()), _MULTI30K[split][1]
         verify_published(count == wanted, files[split].source, f"it has {count:,} captions, not {wanted:,}")

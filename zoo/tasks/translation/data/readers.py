@@ -22,7 +22,7 @@ from zoo.data.tables import Required, Row, RowError, Table, check_is_file, colle
 from zoo.errors import DataError, join_names, warn
 from zoo.plurals import count_noun
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import MOST_CHARACTERS, Found, Reading, problem_of
+from zoo.tasks.translation.data.pair_collector import MOST_CHARACTERS, PairCollector, ReaderOptions, problem_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Aligned:
 
 
 def read_pair_table(
-    path: Path, reading: Reading, *, cache: Path | None, split_seed: int | None, needs_target: bool = True
+    path: Path, reading: ReaderOptions, *, cache: Path | None, split_seed: int | None, needs_target: bool = True
 ) -> Corpus:
     """Reads a table of texts and translations: CSV, TSV or JSONL.
 
@@ -63,7 +63,7 @@ def read_pair_table(
     lines = (
         Lines(path, cache, encoding=reading.encoding) if isinstance(table, JSONTable) and cache is not None else None
     )
-    found = Found(reading, path, keeps_texts=lines is None)
+    found = PairCollector(reading, path, keeps_texts=lines is None)
     numbers = array("q", table.parse(_row_reader(table, reading, found, is_input=split_seed is None)))
     if table.skipped:
         warn(table.report())
@@ -86,7 +86,7 @@ def read_pair_table(
 
 
 def read_pair_files(
-    files: Mapping[str, Aligned], reading: Reading, *, cache: Path | None, split_seed: int | None
+    files: Mapping[str, Aligned], reading: ReaderOptions, *, cache: Path | None, split_seed: int | None
 ) -> Corpus:
     """Reads text files whose lines belong together.
 
@@ -97,7 +97,7 @@ def read_pair_files(
         split_seed: The seed of the split of files that have all pairs; None: a trained model's input.
     """
     place = next(iter(files.values())).source
-    found = Found(reading, place, keeps_texts=cache is None)
+    found = PairCollector(reading, place, keeps_texts=cache is None)
     on_demand: list[tuple[LazyLines, ...]] = []
     lines = None
     for split, aligned in files.items():
@@ -117,7 +117,7 @@ def read_pair_files(
     return replace(corpus, lines=lines)
 
 
-def read_pairs_at(paths: Sequence[Path], reading: Reading, references: Path | None = None) -> Corpus:
+def read_pairs_at(paths: Sequence[Path], reading: ReaderOptions, references: Path | None = None) -> Corpus:
     """Texts for a trained model: tables, which may have no translations, and text files with a text on each line.
 
     Args:
@@ -136,7 +136,7 @@ def read_pairs_at(paths: Sequence[Path], reading: Reading, references: Path | No
     return parts[0] if len(parts) == 1 else _joined(parts, paths)
 
 
-def with_back_translated(corpus: Corpus, path: Path, reading: Reading) -> Corpus:
+def with_back_translated(corpus: Corpus, path: Path, reading: ReaderOptions) -> Corpus:
     """Adds pairs for training whose source a model has written: a table of `zoo predict`, its `text` and `translation`.
 
     Args:
@@ -144,7 +144,7 @@ def with_back_translated(corpus: Corpus, path: Path, reading: Reading) -> Corpus
         path: The table.
         reading: How long a text may be, and what is left out.
     """
-    reading = Reading(
+    reading = ReaderOptions(
         source="translation",
         target="text",
         on_bad_row=reading.on_bad_row,
@@ -176,7 +176,7 @@ def texts_as_written(texts: Sequence[str], first: int, most_characters: int = MO
     return Corpus([text.strip() for text in texts], None, ids, np.full(len(texts), NONE))
 
 
-def _row_reader(table: Table, reading: Reading, found: Found, *, is_input: bool) -> Callable[[Row], int]:
+def _row_reader(table: Table, reading: ReaderOptions, found: PairCollector, *, is_input: bool) -> Callable[[Row], int]:
     """Returns a function that adds the pair of a row and returns its line."""
     columns = {side: name for side, name in _columns(reading).items() if name in table.columns}
     has_split, seen = reading.split in table.columns, dict[str, int]()
@@ -202,7 +202,7 @@ def _row_reader(table: Table, reading: Reading, found: Found, *, is_input: bool)
     return read
 
 
-def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> tuple[Sequence[int], int]:
+def _read_lines(aligned: Aligned, found: PairCollector, split: int, prefix: str) -> tuple[Sequence[int], int]:
     """Adds the pairs of text files; returns their lines, and how many there are with blank and bad ones."""
     paths, numbers, skipped = aligned.paths, array("q"), list[str]()
     names = [name for name in ("source", "target", "alignment") if getattr(aligned, name) is not None]
@@ -279,6 +279,6 @@ def _joined_lines(parts: Sequence[TextLines | None]) -> TextLines | None:
     return TextLines(numbers, count) if len(known) == len(parts) else None
 
 
-def _columns(reading: Reading) -> dict[str, str]:
+def _columns(reading: ReaderOptions) -> dict[str, str]:
     """Side -> the name of its column."""
     return {"source": reading.source, "target": reading.target, "alignment": reading.alignment}

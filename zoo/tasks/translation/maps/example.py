@@ -14,13 +14,13 @@ from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
-from zoo.maps.explainer import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.explainer import ExplainedExample, LabelledAttention, Table, picture_name
 from zoo.maps.plots import heat_map, short
-from zoo.nn.seq2seq.model import GeneratingNet
-from zoo.tasks.seq2seq.batch import spelled_target
-from zoo.tasks.seq2seq.text_codec import BEGIN, END, Spelled
+from zoo.nn.seq2seq.model import Seq2SeqModel
+from zoo.tasks.seq2seq.batch import segment_target
+from zoo.tasks.seq2seq.text_codec import BEGIN, END, WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links
-from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.batch import TranslationBatch
 from zoo.tasks.translation.metrics import gold_links, gold_of, spelled_source
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _SAID = 12
 """At most so many words are named in a sentence."""
 
 
-class TranslatedPair(MappedExample):
+class ExplainedTranslation(ExplainedExample):
     """A source, its translation, and how a forced pass over the translation attended to the source.
 
     Args:
@@ -48,8 +48,8 @@ class TranslatedPair(MappedExample):
 
     def __init__(
         self,
-        net: GeneratingNet,
-        batch: Pairs,
+        net: Seq2SeqModel,
+        batch: TranslationBatch,
         found: Recording,
         best: Hypothesis,
         of_best: Float[Tensor, "1 n k"] | None,
@@ -60,7 +60,7 @@ class TranslatedPair(MappedExample):
         self.language = batch.language
         self.source = spelled_source(batch, 0)
         self.target = self.language.spelled(best.tokens)
-        self.reference = None if batch.targets is None else spelled_target(batch, 0)
+        self.reference = None if batch.targets is None else segment_target(batch, 0)
         self.of_best = None if of_best is None else self._of_words(of_best, self.target)
         self.of_reference = None
         if of_reference is not None and self.reference is not None:
@@ -99,15 +99,15 @@ class TranslatedPair(MappedExample):
         about = self.about
         return [f"{self.id}: {about['text']} | {about['translation']} ({number(about['probability'])}); {self.said}"]
 
-    def maps(self) -> Iterator[NamedMap]:
+    def maps(self) -> Iterator[LabelledAttention]:
         for found in self.found.values():
             yield self._of_tokens(found)
         labels = {"key": self.source.words}
         if self.of_best is not None and len(self.of_best):
-            yield NamedMap.of_weights(ALIGNMENT, self.of_best, {**labels, "query": self.target.words}, _NOUNS)
+            yield LabelledAttention.of_weights(ALIGNMENT, self.of_best, {**labels, "query": self.target.words}, _NOUNS)
         if self.of_reference is not None and self.reference is not None and len(self.of_reference):
             labels["query"] = self.reference.words
-            yield NamedMap.of_weights(OF_REFERENCE, self.of_reference, labels, _NOUNS, self._gold)
+            yield LabelledAttention.of_weights(OF_REFERENCE, self.of_reference, labels, _NOUNS, self._gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
@@ -132,26 +132,32 @@ class TranslatedPair(MappedExample):
             return None
         return gold_of(gold_links(self.batch, 0, self.reference, self.source), self.of_reference).cpu()
 
-    def _of_words(self, weights: Float[Tensor, "1 n k"], words: Spelled) -> Float[Tensor, "words places"]:
+    def _of_words(self, weights: Float[Tensor, "1 n k"], words: WordSegmentation) -> Float[Tensor, "words places"]:
         return by_word(weights[0], words.owners, self.source.owners).float().cpu()
 
-    def _of_tokens(self, found: AttentionMap) -> NamedMap:
+    def _of_tokens(self, found: AttentionMap) -> LabelledAttention:
         """A map of a site, with the tokens that its queries and keys stand for."""
         assert self.batch.written is not None
         source = [piece.strip() or piece for piece in self.batch.written[0].pieces]
         written = self.best.target(END)
         read = self.language.pieces([BEGIN, *written[:-1]])
         if found.site.startswith("encoder."):
-            return NamedMap(found, {"query": source, "key": source}, {"query": "source token", "key": "source token"})
+            return LabelledAttention(
+                found, {"query": source, "key": source}, {"query": "source token", "key": "source token"}
+            )
         if "step" in found.axes:  # a recurrent decoder
-            return NamedMap(found, {"step": self.language.pieces(written), "key": source})
+            return LabelledAttention(found, {"step": self.language.pieces(written), "key": source})
         if found.site == self.net.align or "cross" in found.site.split("."):
             labels = {"query": self.language.pieces(written), "key": source}
-            return NamedMap(found, labels, {"query": "token", "key": "source token"})
-        return NamedMap(found, {"query": read, "key": read}, {"query": "token", "key": "token"})
+            return LabelledAttention(found, labels, {"query": "token", "key": "source token"})
+        return LabelledAttention(found, {"query": read, "key": read}, {"query": "token", "key": "token"})
 
     def _table(
-        self, of: str, words: Spelled, weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words places"] | None
+        self,
+        of: str,
+        words: WordSegmentation,
+        weights: Float[Tensor, "words places"],
+        gold: Bool[Tensor, "words places"] | None,
     ) -> pd.DataFrame:
         """id, of, place, word, source_place, source_word, weight and, where it is known, gold: the heaviest links."""
         import pandas as pd

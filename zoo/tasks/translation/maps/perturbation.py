@@ -10,13 +10,13 @@ from torch import Tensor
 
 from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
-from zoo.maps.perturbation import Occludable
+from zoo.maps.perturbation import Perturbable
 from zoo.tasks.seq2seq.decoding_config import begins
 from zoo.tasks.seq2seq.gradients import inputs_of
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import by_word
-from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.batch import TranslationBatch
 from zoo.tasks.translation.metrics import spelled_source
 from zoo.text.tokens import NO_WORD
 
@@ -27,7 +27,7 @@ _TOKENS = 2**14
 """Maximum number of source tokens in one batch of variants."""
 
 
-class OccludableText(Occludable):
+class PerturbableText(Perturbable):
     """A text whose inputs are its words; the answer is the translation that the model wrote of all of them.
 
     Its probability is the geometric mean over its tokens, so that it does not depend on the length. The map's value of
@@ -40,7 +40,7 @@ class OccludableText(Occludable):
 
     noun = "word"
 
-    def __init__(self, module: Translator, batch: Pairs) -> None:
+    def __init__(self, module: Translator, batch: TranslationBatch) -> None:
         assert batch.language is not None
         self.module, self.source = module, batch.source
         best = module.write(batch)[0][0]

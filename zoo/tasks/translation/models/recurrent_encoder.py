@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from zoo.attention.dropout import Dropout
-from zoo.nn.embeddings import WordVectors
+from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.modules import Kind, Recurrent, padded_rows
 from zoo.nn.seq2seq.state import Encoded
 from zoo.tasks.seq2seq.source import Source
@@ -48,7 +48,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         if keys not in ("state", "both"):
             raise ValueError(f"keys is 'state' or 'both', got {keys!r}")
-        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.vectors = TokenEmbedding(words=words, dim=dim, dropout=dropout)
         self.recurrent = Recurrent(dim=dim, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
         self.dropout = Dropout(out_dropout)
         self.width = self.summary_width = self.recurrent.width

@@ -8,13 +8,13 @@ from typing import Any, cast
 from torch import nn
 
 from zoo.attention import Attention
-from zoo.nn.seq2seq.rnn_encoder_decoder import RecurrentWriter
+from zoo.nn.seq2seq.rnn_encoder_decoder import RNNEncoderDecoder
 from zoo.types import PositiveInt, validate_ranges
 
 
 @validate_ranges
-class RecurrentTranslator(RecurrentWriter):
-    """A `RecurrentWriter` whose source is a text.
+class RecurrentTranslator(RNNEncoderDecoder):
+    """A `RNNEncoderDecoder` whose source is a text.
 
     Args:
         source_words, target_words: From the data: sizes of the vocabularies.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.attention import Attention, AttentionFactory, Learned, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.nn.seq2seq.model import GeneratingNet
+from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.nn.seq2seq.transformer import (
     Norm,
     SelfAttend,
@@ -27,7 +27,7 @@ _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 @validate_ranges
-class TransformerTranslator(GeneratingNet):
+class TransformerTranslator(Seq2SeqModel):
     """Embeddings times sqrt(d) with positions, an encoder, a decoder that attends to it, and logits (section 3).
 
     Matrices are drawn uniformly (Glorot & Bengio 2010), embeddings and learned positions with a variance of 1/d.

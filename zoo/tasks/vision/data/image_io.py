@@ -39,7 +39,7 @@ _READABLE = "JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read"
 _REMEDY = "Save it anew, or take it away."
 
 
-class PictureError(DataError):
+class ImageError(DataError):
     """A picture cannot be read. `what` and `remedy` are the message without the name of the file."""
 
     what: str = ""
@@ -76,7 +76,7 @@ def read_picture(
         most_pixels: Maximum number of pixels, which is checked before the picture is decoded.
 
     Raises:
-        PictureError: The picture cannot be read. The message has the file and a remedy.
+        ImageError: The picture cannot be read. The message has the file and a remedy.
     """
     if channels not in (1, 3):
         raise ValueError(f"channels={channels!r}: a picture has 1 (grey) or 3 (red, green, blue)")
@@ -144,10 +144,10 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
 
 @contextmanager
 def _decoding(path: Path) -> Iterator[None]:
-    """Turns the errors of many types that PIL raises for bad bytes into PictureError."""
+    """Turns the errors of many types that PIL raises for bad bytes into ImageError."""
     try:
         yield
-    except PictureError:
+    except ImageError:
         raise
     except UnidentifiedImageError:
         raise picture_error(path, *_unidentified(path)) from None
@@ -240,14 +240,14 @@ def _of_many_bits(image: Image.Image, kind: str | None, path: Path) -> Image.Ima
     return Image.fromarray(np.rint(values * (255.0 / top)).astype(np.uint8))
 
 
-def _unreadable(path: Path, error: OSError | ValueError) -> PictureError:
+def _unreadable(path: Path, error: OSError | ValueError) -> ImageError:
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return picture_error(path, f"the file cannot be read ({said})", "Check the path and its permissions.")
 
 
-def picture_error(path: Path, what: str, remedy: str) -> PictureError:
+def picture_error(path: Path, what: str, remedy: str) -> ImageError:
     """Returns the error of a picture that cannot be used."""
     shown = Path(os.fsencode(path).decode("utf-8", "backslashreplace"))
-    error = PictureError(message(shown, None, None, what, remedy))
+    error = ImageError(message(shown, None, None, what, remedy))
     error.what, error.remedy = what, remedy
     return error

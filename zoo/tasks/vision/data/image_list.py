@@ -19,13 +19,13 @@ from zoo.data.splits import NONE, SPLITS, split_stratified
 from zoo.data.tables import OnBadRow, collect_error, is_collecting, message
 from zoo.errors import ConfigError, DataError, did_you_mean, warn
 from zoo.plurals import count_noun
-from zoo.tasks.vision.data.image_io import MOST_PIXELS, Channels, PictureError, picture_error, read_header, read_picture
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_io import MOST_PIXELS, Channels, ImageError, picture_error, read_header, read_picture
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.data.transforms import Preprocessing
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReaderOptions:
     """Options of reading pictures.
 
     Args:
@@ -74,7 +74,7 @@ class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
         root: The folder of relative paths.
     """
 
-    def __init__(self, paths: Sequence[Path | str], reading: Reading, root: Path = Path()) -> None:
+    def __init__(self, paths: Sequence[Path | str], reading: ReaderOptions, root: Path = Path()) -> None:
         self.paths = paths
         self.reading = reading
         self.root = root
@@ -87,7 +87,9 @@ class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
         return read_picture(path, channels=how.channels, at_least=how.at_least, most_pixels=how.most_pixels)
 
 
-def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: bool = False) -> tuple[list[Entry], bool]:
+def usable(
+    found: list[Entry], reading: ReaderOptions, root: Path, *, may_be_none: bool = False
+) -> tuple[list[Entry], bool]:
     """Returns the pictures that can be read, and whether all can be.
 
     Args:
@@ -106,13 +108,13 @@ def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: boo
             _check_once(entry, seen)
             if verified(entry.path, reading):
                 animated.append(entry.id)
-        except PictureError as error:
+        except ImageError as error:
             if reading.on_bad_row == "skip":
                 skipped.append(str(error))
                 continue
             complete = False
             with collect_error():
-                raise PictureError(str(error) if is_collecting() else f"{error} {skip_hint('pictures')}") from None
+                raise ImageError(str(error) if is_collecting() else f"{error} {skip_hint('pictures')}") from None
             continue
         good.append(entry)
     if skipped:
@@ -123,7 +125,7 @@ def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: boo
     return good, complete
 
 
-def verified(path: Path, reading: Reading) -> bool:
+def verified(path: Path, reading: ReaderOptions) -> bool:
     """Checks a file (all of it if bad ones are skipped); returns whether it has more pictures than the first."""
     header = read_header(path, most_pixels=reading.most_pixels)
     if reading.fit is not None and reading.fit.is_too_long(header.height, header.width):
@@ -147,8 +149,8 @@ def split_up(entries: list[Entry], to_hold_out: Sequence[str], seed: int) -> lis
 
 
 def picture_set(
-    entries: list[Entry], source: Path, reading: Reading, labels: Sequence[str] | None, *, checked: bool
-) -> PictureSet:
+    entries: list[Entry], source: Path, reading: ReaderOptions, labels: Sequence[str] | None, *, checked: bool
+) -> ImageSet:
     """Makes a set of pictures. If `checked`, i.e. no bad picture is missing, its labels and splits are checked."""
     names = tuple(labels) if labels is not None else tuple(sorted({each.label for each in entries} - {""}))
     index = {name: number for number, name in enumerate(names)}
@@ -159,7 +161,7 @@ def picture_set(
     if labels is None and checked:
         with collect_error():
             _check_labels(entries, source, names)
-    return PictureSet(
+    return ImageSet(
         pixels=Decoded([each.path for each in entries], reading),
         labels=np.array([index.get(each.label, NONE) for each in entries], dtype=np.int64),
         splits=np.array([each.split for each in entries], dtype="<U5"),
@@ -176,16 +178,16 @@ def warn_of_animated(source: Path, names: list[str]) -> None:
 
 
 def _check_once(entry: Entry, seen: dict[str, Entry]) -> None:
-    """Raises PictureError if a picture was found before: it could be in the training and in the test split."""
+    """Raises ImageError if a picture was found before: it could be in the training and in the test split."""
     try:
         entry.id.encode("utf-8")
     except UnicodeEncodeError:
         named = os.fsencode(entry.id).decode("utf-8", "backslashreplace")
-        raise PictureError(f"{named}: the name of the file is not UTF-8. Rename it.") from None
+        raise ImageError(f"{named}: the name of the file is not UTF-8. Rename it.") from None
     real = os.path.realpath(entry.path)
     if real in seen and seen[real].id != entry.id:
         what = f"it is the same file as {seen[real].id}, by a link"
-        raise PictureError(message(entry.path, None, None, what, "Remove one of the two."))
+        raise ImageError(message(entry.path, None, None, what, "Remove one of the two."))
     seen[real] = entry
 
 

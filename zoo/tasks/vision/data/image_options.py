@@ -48,7 +48,7 @@ PREPROCESSING: Mapping[str, Any] = {
 
 @validate_ranges
 @dataclass(frozen=True)
-class PictureOptions:
+class ImageOptions:
     """The options of preprocessing.
 
     Args:
@@ -68,7 +68,7 @@ class PictureOptions:
     share: PositiveFraction = 1.0
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> PictureOptions:
+    def from_state(cls, state: Mapping[str, Any]) -> ImageOptions:
         """The preprocessing of a checkpoint, as options."""
         return cls(**{name: state[name] for name in PREPROCESSING})
 

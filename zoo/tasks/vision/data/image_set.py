@@ -14,7 +14,7 @@ from zoo.tasks.vision.batch import Picture
 
 
 @dataclass(frozen=True, eq=False)
-class PictureSet:
+class ImageSet:
     """Pictures with labels and splits.
 
     Args:

@@ -13,14 +13,14 @@ import numpy as np
 
 from zoo.errors import DataError
 from zoo.tasks.vision.data.image_io import SUFFIXES
-from zoo.tasks.vision.data.image_list import Decoded, Reading
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions
+from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.data.published import with_validation
 
 _CLASSES = 1000
 
 
-def read_imagenet(root: Path, *, validation: int) -> PictureSet:
+def read_imagenet(root: Path, *, validation: int) -> ImageSet:
     """Reads `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`, of all classes or of some.
 
     Args:
@@ -44,8 +44,8 @@ def read_imagenet(root: Path, *, validation: int) -> PictureSet:
     train, of_train = _files(root, "train", synsets)
     test, of_test = _files(root, "val", synsets)
     ids = train + test
-    return PictureSet(
-        pixels=Decoded(ids, Reading(), root),
+    return ImageSet(
+        pixels=Decoded(ids, ReaderOptions(), root),
         labels=np.concatenate([of_train, of_test]),
         splits=np.concatenate([with_validation(of_train, validation), np.full(len(test), "test")]),
         label_names=_names(synsets),

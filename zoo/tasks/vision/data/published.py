@@ -22,7 +22,7 @@ from zoo.data.compressed import open_bytes
 from zoo.data.download import find_published, verify_published
 from zoo.data.restricted_pickle import SavedArray, unpickle
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_set import ImageSet
 
 _DRAW = 0
 
@@ -124,7 +124,7 @@ _CIFAR_SIDE = 32
 _LARGEST_MEMBER = 1 << 28  # bytes; CIFAR-100's training file has 155 million
 
 
-def read_published(name: str, roots: Sequence[Path], *, validation: int) -> PictureSet:
+def read_published(name: str, roots: Sequence[Path], *, validation: int) -> ImageSet:
     """Reads a data set of `SETS`; see `read_idx` and `read_cifar`."""
     chosen = SETS[name]
     if isinstance(chosen, Idx):
@@ -132,7 +132,7 @@ def read_published(name: str, roots: Sequence[Path], *, validation: int) -> Pict
     return read_cifar(chosen, roots, validation=validation)
 
 
-def read_idx(published: Idx, roots: Sequence[Path], *, validation: int) -> PictureSet:
+def read_idx(published: Idx, roots: Sequence[Path], *, validation: int) -> ImageSet:
     """Reads a data set in MNIST's format; downloads missing files.
 
     Args:
@@ -151,7 +151,7 @@ def read_idx(published: Idx, roots: Sequence[Path], *, validation: int) -> Pictu
     return _as_set(np.concatenate(pixels)[:, None], labels[0], labels[1], published.label_names, validation)
 
 
-def read_cifar(published: Cifar, roots: Sequence[Path], *, validation: int) -> PictureSet:
+def read_cifar(published: Cifar, roots: Sequence[Path], *, validation: int) -> ImageSet:
     """Reads CIFAR-10 or CIFAR-100 from its folder or its archive, which is downloaded if both are missing.
 
     Args:
@@ -200,10 +200,10 @@ def _as_set(
     test: Int[np.ndarray, " l"],
     label_names: tuple[str, ...],
     validation: int,
-) -> PictureSet:
+) -> ImageSet:
     """Makes a set of the training pictures, followed by the test pictures."""
     _, channels, height, width = pixels.shape
-    return PictureSet(
+    return ImageSet(
         pixels=pixels,
         labels=np.concatenate([train, test]),
         splits=np.concatenate([with_validation(train, validation), np.full(len(test), "test")]),

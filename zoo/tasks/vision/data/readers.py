@@ -15,24 +15,24 @@ from zoo.data.tables import Row, Table, message, read_table
 from zoo.data.unknown_labels import UnknownLabels, read_label
 from zoo.errors import DataError, join_names, warn
 from zoo.tasks.vision.data.image_folder import by_folder_names, check_folder, class_folders, picture_walk
-from zoo.tasks.vision.data.image_io import PictureError
+from zoo.tasks.vision.data.image_io import ImageError
 from zoo.tasks.vision.data.image_list import (
     Entry,
-    Reading,
+    ReaderOptions,
     picture_set,
     split_up,
     usable,
     verified,
     warn_of_animated,
 )
-from zoo.tasks.vision.data.image_set import PictureSet
+from zoo.tasks.vision.data.image_set import ImageSet
 
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
 def read_image_folder(
-    root: Path | str, reading: Reading, *, split_seed: int = 0, labels: Sequence[str] | None = None
-) -> PictureSet:
+    root: Path | str, reading: ReaderOptions, *, split_seed: int = 0, labels: Sequence[str] | None = None
+) -> ImageSet:
     """Reads `root/<class>/...` or `root/{train,val,test}/<class>/...`; a `UserWarning` counts the files left out.
 
     Args:
@@ -56,8 +56,8 @@ def read_image_folder(
 
 
 def read_image_table(
-    table: Path | str, reading: Reading, *, split_seed: int = 0, labels: Sequence[str] | None = None
-) -> PictureSet:
+    table: Path | str, reading: ReaderOptions, *, split_seed: int = 0, labels: Sequence[str] | None = None
+) -> ImageSet:
     """Reads a table of pictures; a `UserWarning` names the rows and columns that are not used.
 
     Args:
@@ -79,12 +79,12 @@ def read_image_table(
 
 def read_pictures_at(
     paths: Sequence[Path],
-    reading: Reading,
+    reading: ReaderOptions,
     *,
     labels: Sequence[str],
     folder: Path | None = None,
     unknown: UnknownLabels | None = None,
-) -> PictureSet:
+) -> ImageSet:
     """Reads pictures for a trained model: files of any name, folders (recursively), and tables.
 
     A picture in a folder with the name of a label has this label; others have none. A picture with a label is in `test`
@@ -129,7 +129,7 @@ def read_pictures_at(
 
 def _rows(
     path: Path | str,
-    reading: Reading,
+    reading: ReaderOptions,
     labels: Sequence[str] | None,
     folder: Path | None = None,
     unknown: UnknownLabels | None = None,
@@ -155,7 +155,7 @@ def _rows(
 
 def _row_reader(
     table: Table,
-    reading: Reading,
+    reading: ReaderOptions,
     labels: Sequence[str] | None,
     animated: list[str],
     folder: Path,
@@ -187,7 +187,7 @@ def _row_reader(
         try:
             if verified(path, reading):
                 animated.append(name)
-        except PictureError as error:
+        except ImageError as error:
             raise row.error("path", f"{name!r}: {error.what}", error.remedy) from None
         return Entry(path, name, label, split, row.line)
 

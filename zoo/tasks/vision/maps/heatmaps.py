@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from zoo.attention import Attention, MultiheadAttention, SpatialGate, record, sites
 from zoo.attention.linear.kernel_attention import KernelAttention
 from zoo.maps.rollout import gradient_rollout, rollout
-from zoo.nn.images.classifier import GridNet, PictureNet, TokenNet
+from zoo.nn.images.classifier import GridNet, ImageClassifierNet, TokenNet
 
 How = Literal[
     "rollout", "gradient_rollout", "class_attention", "pooling", "spatial_gate", "cam", "gradient_cam", "saliency"
@@ -49,7 +49,7 @@ class Explanation(NamedTuple):
 
 
 def explanation(
-    net: PictureNet, pixels: Float[Tensor, "b ch h w"], how: How, *, classes: Int[Tensor, " b"] | None = None
+    net: ImageClassifierNet, pixels: Float[Tensor, "b ch h w"], how: How, *, classes: Int[Tensor, " b"] | None = None
 ) -> Explanation:
     """Computes logits and heat in one forward pass, and for methods with gradients one backward pass.
 
@@ -72,7 +72,7 @@ def explanation(
 
 
 def heat(
-    net: PictureNet, pixels: Float[Tensor, "b ch h w"], how: How, *, classes: Int[Tensor, " b"] | None = None
+    net: ImageClassifierNet, pixels: Float[Tensor, "b ch h w"], how: How, *, classes: Int[Tensor, " b"] | None = None
 ) -> Float[Tensor, "b r c"]:
     """Computes heat as `explanation` does, for as many pictures at a time as memory allows."""
     size, parts = pictures_at_once(net, pixels), []
@@ -82,7 +82,7 @@ def heat(
     return torch.cat(parts)
 
 
-def pictures_at_once(net: PictureNet, pixels: Float[Tensor, "b ch h w"]) -> int:
+def pictures_at_once(net: ImageClassifierNet, pixels: Float[Tensor, "b ch h w"]) -> int:
     """Returns the number of pictures whose maps of all layers fit into memory."""
     if not isinstance(net, TokenNet):
         return max(1, len(pixels))
@@ -91,7 +91,7 @@ def pictures_at_once(net: PictureNet, pixels: Float[Tensor, "b ch h w"]) -> int:
     return max(1, _NUMBERS // int(max(1, heads) * (net.extra + rows * columns) ** 2))
 
 
-def refusal(net: PictureNet, how: str) -> str | None:
+def refusal(net: ImageClassifierNet, how: str) -> str | None:
     """Returns why a method is not defined for a net, or None if it is."""
     if how not in _METHODS:
         return f"there is no such map, write one of {', '.join(get_args(How))}"
@@ -102,7 +102,7 @@ def refusal(net: PictureNet, how: str) -> str | None:
     return f"{why_not}; write {' or '.join(others)}" if others else why_not
 
 
-def default_map(net: PictureNet) -> How | None:
+def default_map(net: ImageClassifierNet) -> How | None:
     """Returns the default method for a net: rollout, or a class activation map; None if it has neither.
 
     A spatial gate explains less than the class activation map of the same net: it also opens for features that do not
@@ -124,7 +124,7 @@ def gold_cells(gold: Bool[Tensor, "b h w"], grid: tuple[int, int]) -> Bool[Tenso
 
 class _Method(NamedTuple):
     explain: Callable[[Any, Tensor, Tensor | None], Explanation]
-    refusal: Callable[[PictureNet], str | None]
+    refusal: Callable[[ImageClassifierNet], str | None]
 
 
 def _rollout(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
@@ -165,7 +165,7 @@ def _pooling_weights(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> E
     return Explanation(logits, _of_cells(net, maps[net.pool_site].weights.float().mean((1, 2)), pixels))
 
 
-def _spatial_gate(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
+def _spatial_gate(net: ImageClassifierNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     """Returns the gate of the last block, whose cells the head averages; it includes the effect of earlier gates."""
     last = _spatial_gates(net)[-1]
     with torch.no_grad(), record(net, layers=[last]) as maps:
@@ -173,7 +173,7 @@ def _spatial_gate(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Ex
     return Explanation(logits, maps[last].weights.float())
 
 
-def _cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
+def _cam(net: ImageClassifierNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     """relu(sum_k w_ck f_k(cell)) (Zhou et al. 2016, eq. 2); its mean without the ReLU is the logit less its bias."""
     with torch.no_grad():
         features = net.features(pixels).float()
@@ -187,7 +187,7 @@ def _cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation
         return Explanation(logits, by_class[torch.arange(len(of), device=of.device), of].relu())
 
 
-def _gradient_cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
+def _gradient_cam(net: ImageClassifierNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     """relu(sum_k a_k f_k(cell)), a_k the mean over cells of the logit's gradient (Selvaraju et al. 2017, eq. 1-2)."""
     found: list[Tensor] = []
     assert net.last_map is not None
@@ -240,19 +240,19 @@ def _score(logits: Float[Tensor, "b classes"], classes: Int[Tensor, " b"] | None
     return logits.gather(1, of[:, None]).sum()
 
 
-def _refused_product(net: PictureNet, kinds: tuple[type, ...]) -> str | None:
+def _refused_product(net: ImageClassifierNet, kinds: tuple[type, ...]) -> str | None:
     if not isinstance(net, TokenNet):
         return "the net has no tokens that stay in place from layer to layer, so their maps cannot be multiplied"
     return _refused_sites(net, _layers(net), kinds)
 
 
-def _refused_class_token(net: PictureNet) -> str | None:
+def _refused_class_token(net: ImageClassifierNet) -> str | None:
     if not isinstance(net, TokenNet) or net.class_site is None:
         return "the net has no class token"
     return _refused_sites(net, _layers(net)[-1:], (Attention, KernelAttention))
 
 
-def _refused_sites(net: PictureNet, names: Sequence[str], kinds: tuple[type, ...]) -> str | None:
+def _refused_sites(net: ImageClassifierNet, names: Sequence[str], kinds: tuple[type, ...]) -> str | None:
     if not names:
         return "the net has no attention"
     for name in names:
@@ -267,7 +267,7 @@ def _layers(net: TokenNet) -> list[str]:
     return [site for site in sites(net) if site != net.pool_site]
 
 
-def _spatial_gates(net: PictureNet) -> list[str]:
+def _spatial_gates(net: ImageClassifierNet) -> list[str]:
     return [name for name, module in net.named_modules() if isinstance(module, SpatialGate)]
 
 

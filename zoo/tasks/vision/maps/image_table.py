@@ -9,7 +9,7 @@ import torch
 
 from zoo.attention import ChannelGate, EfficientChannel, SqueezeExcitation, record, sites
 from zoo.maps.metrics import Pointing
-from zoo.tasks.vision.batch import Images
+from zoo.tasks.vision.batch import ImageBatch
 from zoo.tasks.vision.maps.gate_table import GateTable
 from zoo.tasks.vision.maps.heatmaps import Explanation, gold_cells, pictures_at_once
 from zoo.tasks.vision.maps.regions import Region, region
@@ -75,7 +75,7 @@ class Survey:
         """Returns the scores over all pictures with gold, after `frames` has been read."""
         return self._pointing.truth()
 
-    def _explanation(self, batch: Images) -> Explanation:
+    def _explanation(self, batch: ImageBatch) -> Explanation:
         """Computes logits and heat, and adds channel gates, in as many passes as memory requires."""
         net, parts = self.module.net, []
         gates = [site for site in sites(net) if isinstance(net.get_submodule(site), _CHANNEL_GATES)]

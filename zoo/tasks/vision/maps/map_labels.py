@@ -10,15 +10,18 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport, sites
 from zoo.maps import labelled
-from zoo.maps.explainer import NamedMap
-from zoo.nn.images.classifier import GridNet, PictureNet, TokenNet
+from zoo.maps.explainer import LabelledAttention
+from zoo.nn.images.classifier import GridNet, ImageClassifierNet, TokenNet
 from zoo.nn.images.windows import Windows
 from zoo.tasks.vision.maps.heatmaps import gold_cells
 
 
 def named_maps(
-    net: PictureNet, found: Mapping[str, AttentionMap], size: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
-) -> Iterator[NamedMap]:
+    net: ImageClassifierNet,
+    found: Mapping[str, AttentionMap],
+    size: tuple[int, int],
+    gold: Bool[Tensor, "1 h w"] | None = None,
+) -> Iterator[LabelledAttention]:
     """Yields the maps of a recording of one picture, with names.
 
     The names of patches are r2c5, with rows and columns counted from 1; those of tokens in front of them are `class`,
@@ -35,11 +38,13 @@ def named_maps(
         yield _named(net, site, each, size, gold)
 
 
-def scored_map(found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None) -> NamedMap:
+def scored_map(
+    found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
+) -> LabelledAttention:
     """Names the scored map, whose only query is the picture."""
     labels = {"query": ["picture"], "key": cell_names(grid)}
     marks = None if gold is None else gold_cells(gold, grid)
-    return NamedMap(found, labels, {"query": "picture", "key": "place"}, marks)
+    return LabelledAttention(found, labels, {"query": "picture", "key": "place"}, marks)
 
 
 def cell_names(grid: tuple[int, int]) -> list[str]:
@@ -48,7 +53,9 @@ def cell_names(grid: tuple[int, int]) -> list[str]:
     return [f"r{row}c{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
 
 
-def heads_over_picture(net: PictureNet, found: AttentionMap, size: tuple[int, int]) -> Float[Tensor, "n r c"] | None:
+def heads_over_picture(
+    net: ImageClassifierNet, found: AttentionMap, size: tuple[int, int]
+) -> Float[Tensor, "n r c"] | None:
     """Returns one site's weights over the cells of one picture, with a map for each head.
 
     The query is the class token or that of sequence pooling; without either, the map is the mean over all queries. For
@@ -98,33 +105,39 @@ def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> Attent
     return AttentionMap(found.site, weights.movedim(1, -1)[exists][support.order], support.axes, support, found.heads)
 
 
-def _named(net: PictureNet, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None) -> NamedMap:
+def _named(
+    net: ImageClassifierNet, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None
+) -> LabelledAttention:
     if found.axes == ("batch", "channel"):
-        return NamedMap(found)
+        return LabelledAttention(found)
     if found.axes == ("batch", "height", "width"):
         grid = (found.weights.shape[1], found.weights.shape[2])
         labels = {axis: [str(n) for n in range(1, n + 1)] for axis, n in zip(found.axes[1:], grid, strict=True)}
         marks = None if gold is None else gold_cells(gold, grid).reshape(grid)
-        return NamedMap(found, labels, gold=marks)
+        return LabelledAttention(found, labels, gold=marks)
     windows = _windows(net, site, size)
     if windows is not None:
         names = cell_names((windows.rows, windows.columns))
         over_picture = reassembled(found, windows)
-        return NamedMap(over_picture, {"source": names, "target": names}, {"source": "place", "target": "place"})
+        return LabelledAttention(
+            over_picture, {"source": names, "target": names}, {"source": "place", "target": "place"}
+        )
     if not isinstance(net, TokenNet):
-        return NamedMap(found)
+        return LabelledAttention(found)
     tokens, grid = _tokens(net, size), net.grid(*size)
     marks = None if gold is None else gold_cells(gold, grid)[0].cpu()
     if site == net.pool_site:
         labels = {"query": ["picture"], "key": tokens}
-        return NamedMap(found, labels, {"query": "picture", "key": "token"}, None if marks is None else marks[None])
+        return LabelledAttention(
+            found, labels, {"query": "picture", "key": "token"}, None if marks is None else marks[None]
+        )
     if marks is not None and net.class_site is not None:
         rows = marks.new_zeros(len(tokens), len(tokens))
         rows[0, net.extra :] = marks
         marks = rows
     else:
         marks = None
-    return NamedMap(found, {"query": tokens, "key": tokens}, {"query": "token", "key": "token"}, marks)
+    return LabelledAttention(found, {"query": tokens, "key": tokens}, {"query": "token", "key": "token"}, marks)
 
 
 def _tokens(net: TokenNet, size: tuple[int, int]) -> list[str]:
@@ -133,6 +146,6 @@ def _tokens(net: TokenNet, size: tuple[int, int]) -> list[str]:
     return [*front, *cell_names(net.grid(*size))]
 
 
-def _windows(net: PictureNet, site: str, size: tuple[int, int]) -> Windows | None:
+def _windows(net: ImageClassifierNet, site: str, size: tuple[int, int]) -> Windows | None:
     """Returns the windows of a site, or None if it has none."""
     return net.windows(list(sites(net)).index(site), *size) if isinstance(net, GridNet) else None

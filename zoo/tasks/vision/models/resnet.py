@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
-from zoo.nn.images.classifier import PictureNet
+from zoo.nn.images.classifier import ImageClassifierNet
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 Form = Literal["cifar", "imagenet"]
@@ -27,7 +27,7 @@ _IMAGENET: dict[int, tuple[bool, tuple[int, ...]]] = {
 
 
 @validate_ranges
-class ResNet(PictureNet):
+class ResNet(ImageClassifierNet):
     """A stem, stages of residual blocks, the mean over the picture and a linear layer.
 
     The form `cifar` is section 4.2 of the paper: three stages of n blocks, 6n + 2 layers. The form `imagenet` is table
@@ -122,7 +122,7 @@ class ResNet(PictureNet):
         return x
 
     def stages(self) -> list[str]:
-        """See `PictureNet`. The prefix `conv1` also stands for `bn1`."""
+        """See `ImageClassifierNet`. The prefix `conv1` also stands for `bn1`."""
         return ["conv1", *self._stages, "head"]
 
     def _depth(self, size: str | None) -> int:

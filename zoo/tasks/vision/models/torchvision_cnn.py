@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models import get_model, list_models
 
 from zoo.errors import did_you_mean
-from zoo.nn.images.classifier import PictureNet
+from zoo.nn.images.classifier import ImageClassifierNet
 from zoo.types import PositiveInt, validate_ranges
 
 
@@ -59,7 +59,7 @@ def backbones() -> tuple[str, ...]:
 
 
 @validate_ranges
-class TorchvisionCNN(PictureNet):
+class TorchvisionCNN(ImageClassifierNet):
     """A classifier of torchvision with a gate after some of its modules.
 
     The backbone keeps torchvision's parameter names, so that its weights load unchanged. For the same reason gates are
@@ -117,7 +117,7 @@ class TorchvisionCNN(PictureNet):
         return found[0]
 
     def stages(self) -> list[str]:
-        """See `PictureNet`; the gates are second to last, before the head."""
+        """See `ImageClassifierNet`; the gates are second to last, before the head."""
         found = []
         for name, child in self.backbone.named_children():
             trunk = name in ("features", "layers", "trunk_output")
