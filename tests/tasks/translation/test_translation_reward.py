@@ -18,7 +18,8 @@ from translation_cases import languages, translator
 from zoo.attention import AttentionFactory, HardReinforce, ScaledDot, Softmax, Support
 from zoo.checkpoints.finetune import load_matching_weights
 from zoo.errors import ZooError
-from zoo.nn import Bahdanau, InputFeeding, Luong, Reward, ScheduledSampling
+from zoo.nn import Bahdanau, InputFeeding, Luong
+from zoo.tasks.seq2seq import ReinforceLoss, ScheduledSampling
 from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator, TransformerTranslator, Translator
 from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch
@@ -137,7 +138,7 @@ def test_the_mean_gradient_over_all_choices_is_that_of_the_expected_loss(
     decoder: str, mixing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a text of two or three steps and one of one step, with two and three keys."""
-    module = recurrent(decoder, mixing, reward=partial(Reward, weight=1.0, entropy=0.0))
+    module = recurrent(decoder, mixing, reward=partial(ReinforceLoss, weight=1.0, entropy=0.0))
     given = batch(("a b", "x" if mixing else "x y"), ("c a b", ""))
     (site,) = module.needing_reward()
     slots = [(site, 0, step, 2) for step in range(2 if mixing else 3)] + [(site, 1, 0, 3)]
@@ -156,14 +157,16 @@ def test_draws_of_encoders_and_of_self_attention_are_rewarded_too(monkeypatch: p
         hidden=3,
         dropout=0.0,
     )
-    module = task(net, reward=partial(Reward, weight=1.0, entropy=0.0))
+    module = task(net, reward=partial(ReinforceLoss, weight=1.0, entropy=0.0))
     inside, before, across = module.needing_reward()
     slots = [(inside, 0, 0, 2), (inside, 0, 1, 2), (before, 0, 1, 2), (across, 0, 0, 2), (across, 0, 1, 2)]
     compare(module, batch(("a b", "x")), slots, 0.0, Script(module, monkeypatch))
 
 
 def test_the_baseline_is_a_moving_average_and_the_entropy_a_bonus(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = recurrent("bahdanau", 0.0, reward=partial(Reward, weight=0.25, entropy=0.03, kept=0.8), smoothing=0.0)
+    module = recurrent(
+        "bahdanau", 0.0, reward=partial(ReinforceLoss, weight=0.25, entropy=0.03, kept=0.8), smoothing=0.0
+    )
     given, script = batch(("a b", "x y"), ("c a b", "")), Script(module, monkeypatch)
     assert module.reward is not None
     (site,) = module.needing_reward()
@@ -190,7 +193,7 @@ def test_the_baseline_is_a_moving_average_and_the_entropy_a_bonus(monkeypatch: p
 def test_a_scheduled_decoder_is_rewarded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a share that is almost zero no token is its own."""
     scheduled = ScheduledSampling(share=1e-30, steps=1)
-    reward = partial(Reward, weight=1.0, entropy=0.1)
+    reward = partial(ReinforceLoss, weight=1.0, entropy=0.1)
     losses = []
     for options in ({}, {"scheduled": scheduled}):
         module = recurrent("luong", 0.0, reward=reward, **options)

@@ -91,7 +91,7 @@ class SpeechData(TaskData):
         max_vocabulary: The most tokens, the most frequent ones; null: all.
         vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_frames: The most frames of a batch, each recording counting as much as the longest; null: no limit.
-        cache_features: Whether fine-tuning takes the features of its checkpoint, with their mean and deviation.
+        kept_features: Whether fine-tuning takes the features of its checkpoint, with their mean and deviation.
     """
 
     input_options: ClassVar[Sequence[CommandOption]] = (
@@ -123,7 +123,7 @@ class SpeechData(TaskData):
         max_vocabulary: Annotated[int, "> 4"] | None = None,
         vocabulary: Policy = "unite",
         max_frames: PositiveInt | None = None,
-        cache_features: bool = True,
+        kept_features: bool = True,
     ) -> None:
         super().__init__(source, batching)
         self.features = features
@@ -136,7 +136,7 @@ class SpeechData(TaskData):
         self.max_vocabulary = max_vocabulary
         self.vocabulary = vocabulary
         self.max_frames = max_frames
-        self.kept_features = cache_features
+        self.kept_features = kept_features
         self._kept: Normalised | None = None
         self._origin: TextCodec | None = None
         """Language of the checkpoint that training starts from, whose tokeniser is kept."""

@@ -157,6 +157,6 @@ def test_fine_tuning_keeps_features_and_learns_letters() -> None:
     assert other.sizes()["features"] == 20
     assert other.state()["features"] == state["features"]
     assert len(other.state()["target_tokens"]) > len(state["target_tokens"])
-    anew = small(letters=9, cache_features=False)
+    anew = small(letters=9, kept_features=False)
     anew.continuing(state)
     assert anew.sizes()["features"] == 40
