@@ -102,7 +102,7 @@ class Weighed(Perturbable):
     def __init__(self, w: Tensor, attention: Tensor) -> None:
         self.w, self.attention = w.double(), attention
 
-    def score(self, keep: Tensor) -> Tensor:
+    def score_batch(self, keep: Tensor) -> Tensor:
         return (keep.double() @ self.w).sigmoid()
 
     def gradient(self) -> Tensor:

@@ -11,14 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.attention import AttentionMap, DenseSupport, record
+from zoo.attention import AttentionMap, DenseSupport, EdgeSupport, record
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.maps.build_labelled_map import Heads
@@ -65,6 +66,32 @@ class MapOptions:
     faithfulness: int | None = None
 
 
+class Axis(NamedTuple):
+    """What queries or keys are in an example.
+
+    Args:
+        noun: Noun for one of them: "source word", "cell: row, column", "item".
+        labels: A label for each.
+    """
+
+    noun: str
+    labels: Sequence[str]
+
+
+class SiteAxes(NamedTuple):
+    """The axes of some sites.
+
+    Args:
+        pattern: Pattern of the names of sites, as in `fnmatch`.
+        query: Name of the axis of their queries in `ExplainedExample.axes`.
+        key: Name of the axis of their keys.
+    """
+
+    pattern: str
+    query: str
+    key: str
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledAttention:
     """The map of one site, with the arguments that `zoo.maps.labelled_map` takes for it."""
@@ -88,6 +115,18 @@ class LabelledAttention:
         found = AttentionMap(name, weights[None, None], support.axes, support, heads=(-1,))
         return cls(found, axis_labels, nouns, gold)
 
+    @classmethod
+    def of_axes(
+        cls, found: AttentionMap, query: Axis, key: Axis, gold: Bool[Tensor, "..."] | None = None
+    ) -> LabelledAttention:
+        """Labels the queries (or steps, or targets of edges) and the keys (or sources of edges) of a map."""
+        if isinstance(found.support, EdgeSupport):
+            axes = {"target": query, "source": key}
+        else:
+            axes = {"step" if "step" in found.axes else "query": query, "key": key}
+        labels, nouns = ({name: axis[part] for name, axis in axes.items()} for part in (1, 0))
+        return cls(found, labels, nouns, gold)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -109,9 +148,11 @@ class ExplainedExample(ABC):
 
     Attributes:
         found: Recording of the example.
+        sites: The axes of the sites; the first pattern that matches the name of a site decides.
     """
 
     found: Recording
+    sites: Sequence[SiteAxes] = ()
 
     @property
     @abstractmethod
@@ -128,9 +169,32 @@ class ExplainedExample(ABC):
     def words(self) -> Sequence[str]:
         """Lines of words.txt on this example."""
 
-    @abstractmethod
+    @property
+    def axes(self) -> Mapping[str, Axis]:
+        """What queries and keys are in this example, by names that `sites` refers to."""
+        return {}
+
+    def find_axes(self, site: str) -> SiteAxes | None:
+        """Returns what `sites` says of a site."""
+        return next((each for each in self.sites if fnmatchcase(site, each.pattern)), None)
+
+    def label_site(self, recorded: AttentionMap, axes: Mapping[str, Axis]) -> LabelledAttention:
+        """Labels a map as `sites` and `axes` say; a map of a site that they do not name has numbers as labels."""
+        of_site = self.find_axes(recorded.site)
+        if of_site is None:
+            return LabelledAttention(recorded)
+        return LabelledAttention.of_axes(recorded, axes[of_site.query], axes[of_site.key])
+
+    def derived_maps(self) -> Iterable[LabelledAttention]:
+        """Yields maps that are computed from recorded ones, such as the scored map."""
+        return ()
+
     def maps(self) -> Iterable[LabelledAttention]:
         """Yields the maps of `found` with their labels, and maps that are computed from them."""
+        axes = self.axes
+        for recorded in self.found.values():
+            yield self.label_site(recorded, axes)
+        yield from self.derived_maps()
 
     @abstractmethod
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:

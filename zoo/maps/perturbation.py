@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,12 +23,18 @@ class Perturbable(ABC):
     Attributes:
         noun: Word for an input, such as "word", "cell" or "neighbour".
         attention: Value of the scored map for each input.
+        size: Amount of memory that one variant takes, in the unit of `max_size`, such as tokens.
+        max_size: Maximum of all variants in one batch.
+        may_be_empty: Whether a variant may keep none of its inputs.
     """
 
     noun: str
     attention: Float[Tensor, " n"]
+    size: int = 1
+    max_size: ClassVar[int] = 2**14
+    may_be_empty: ClassVar[bool] = True
 
-    @abstractmethod
+    @torch.no_grad()
     def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
         """Computes the probability of the whole example's answer for variants that keep only some of its inputs.
 
@@ -37,6 +44,14 @@ class Perturbable(ABC):
         Args:
             keep: Mask of the inputs that each variant keeps.
         """
+        if not self.may_be_empty and not keep.any(1).all():
+            raise ValueError(f"a variant must keep at least one {self.noun}")
+        variants = torch.split(keep.to(self.attention.device), max(1, self.max_size // max(1, self.size)))
+        return torch.cat([self.score_batch(each) for each in variants])
+
+    @abstractmethod
+    def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        """Computes `score` for variants that are passed through the net at once."""
 
     @abstractmethod
     def gradient(self) -> Float[Tensor, " n"]:

@@ -91,7 +91,7 @@ class PerturbableQuestion(Perturbable):
         self.attention = module.explain(batch).weights[0, 0, 0]
         self.answer = int(self._log_probabilities(batch.is_fact)[0].argmax())
 
-    def score(self, keep: Tensor) -> Tensor:
+    def score_batch(self, keep: Tensor) -> Tensor:
         return self._log_probabilities(keep)[:, self.answer].detach().exp()
 
     def gradient(self) -> Tensor:

@@ -9,7 +9,7 @@ from zoo.errors import ConfigError
 from zoo.maps import plots
 from zoo.maps.explainer import picture_name
 from zoo.tasks.captioning.batch import CaptionBatch
-from zoo.tasks.captioning.maps.example import Words
+from zoo.tasks.captioning.explanation import Words
 from zoo.tasks.captioning.plots import contact_sheet
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.predictions import PredictionTable

@@ -32,6 +32,7 @@ class PerturbableNode(Perturbable):
     """
 
     noun = "neighbour"
+    max_size = _EDGES
 
     def __init__(self, module: NodeClassifier, batch: Data, node: int) -> None:
         self.net, support = module.net, batch.support
@@ -39,16 +40,15 @@ class PerturbableNode(Perturbable):
         self.field = receptive_field(batch.x, support, at, len(self.net.layers))
         edges = ((support.target == node) & (support.source != node)).nonzero().squeeze(1)
         self.places = [_places(hop, edges) for hop in self.field.hops]
+        self.size = max(len(hop.support.pattern) for hop in self.field.hops)
         with torch.no_grad(), module.recording() as found:
             logits = self.net.on_field(self.field)
         self.answer = int(logits[0].argmax())
         self.attention = module.scored(found).weights[self.places[module.explain_layer], 0].float()
 
-    @torch.no_grad()
-    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
-        most = max(1, _EDGES // max(len(hop.support.pattern) for hop in self.field.hops))
-        logits = [self.net.on_field(self._copies(part)) for part in torch.split(keep.to(self.places[0].device), most)]
-        return torch.cat(logits).double().softmax(-1)[:, self.answer]
+    def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        logits: Tensor = self.net.on_field(self._copies(keep))
+        return logits.double().softmax(-1)[:, self.answer]
 
     def gradient(self) -> Float[Tensor, " n"]:
         """Computes it at the features of the neighbours, along all paths to the node."""

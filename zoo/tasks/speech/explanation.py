@@ -1,21 +1,28 @@
-"""The maps of recordings: all of a split as a table, and some of them drawn over their spectrograms."""
+"""Explains transcripts: all of a split as a table, and some of them drawn over their spectrograms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.maps import plots
-from zoo.maps.explainer import MapOptions, Table
-from zoo.tasks.seq2seq.explanation import Seq2SeqExplainer
+from zoo.maps import LabelledMap, plots
+from zoo.maps.describe import number
+from zoo.maps.explainer import Axis, LabelledAttention, MapOptions, Table, picture_name
+from zoo.tasks.seq2seq.explanation import PerturbableSource, Seq2SeqExample, Seq2SeqExplainer
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
-from zoo.tasks.speech.alignment_metrics import covered, diagonality, monotonic_steps, sounding
-from zoo.tasks.speech.batch import SpeechBatch
-from zoo.tasks.speech.maps.example import ALIGNMENT, OF_REFERENCE, ExplainedTranscript
-from zoo.tasks.speech.maps.perturbation import PerturbableRecording
+from zoo.tasks.speech.alignment_metrics import covered, diagonality, monotonic_steps, sounding, spoken
+from zoo.tasks.speech.batch import Frames, SpeechBatch
 from zoo.tasks.speech.metrics import SpeechMetrics
+from zoo.tasks.speech.plots import aligned_figure
+from zoo.tasks.speech.timestamps import Times, times_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,12 +30,159 @@ if TYPE_CHECKING:
     from zoo.tasks.speech.datamodule import SpeechData
     from zoo.tasks.speech.task import Recogniser
 
+ALIGNMENT, OF_REFERENCE = "alignment", "alignment of the reference"
+"""Names of the maps of tokens: of the transcript that the model wrote, and of the given one."""
+_NOUNS = {"query": "token", "key": "second"}
+_SAID = 12
+"""Maximum number of words that are named in a sentence."""
+
+
+class ExplainedTranscript(Seq2SeqExample):
+    """A recording, its transcript, and how a forced pass over the transcript attended to the recording."""
+
+    def __init__(
+        self,
+        module: Recogniser,
+        batch: SpeechBatch,
+        found: Recording,
+        best: Hypothesis,
+        written: ForcedDecoding,
+        reference: ForcedDecoding | None,
+    ) -> None:
+        super().__init__(module, batch, found, best, written, reference)
+        self.stride, self.frames = module.stride, int(batch.source.lengths[0])
+        self.of_best = None if self.weights is None else self.weights.float().cpu()
+        self.of_reference = None
+        if self.reference_weights is not None and batch.targets is not None:
+            self.of_reference = self.reference_weights[: int(batch.targets.lengths[0]) - 1].float().cpu()
+
+    @property
+    def source(self) -> Axis:
+        """The places of the encoder by their beginnings."""
+        places = -(-self.frames // self.stride)
+        return Axis("second", [f"{place * self.stride * self.batch.hop:.2f}" for place in range(places)])
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        facts: dict[str, Any] = {"seconds": self.frames * self.batch.hop}
+        facts |= {"speaker": self.as_read.speaker} if self.as_read.speaker else {}
+        return facts if self.as_read.snr is None else {**facts, "snr": self.as_read.snr}
+
+    @property
+    def said(self) -> str:
+        """When each word was spoken, in seconds: 'two 0.12-0.45'."""
+        if self.times is None:
+            return "no map: this model does not attend to its recording, or its attention has no weights"
+        parts = [f"{each.text} {each.start:.2f}-{each.end:.2f}" for each in self.times.words]
+        more = [f"and {len(parts) - _SAID} more"] if len(parts) > _SAID else []
+        return ", ".join([*parts[:_SAID], *more])
+
+    @property
+    def words(self) -> Sequence[str]:
+        given = f" | {self.as_read.references[0]}" if self.as_read.references else ""
+        return [f"{self.id}: {self.text} ({number(self.best.probability)}){given}; {self.said}"]
+
+    @cached_property
+    def times(self) -> Times | None:
+        """When each part of the transcript was spoken; None if attention has no weights."""
+        if self.of_best is None:
+            return None
+        count, hop = len(self.best.tokens), self.batch.hop
+        spans = spoken(self.of_best, count, self.stride, self.frames)
+        chances = self.log_probability[:count].cpu()
+        return times_of(self.best.tokens, spans, chances, self.language, hop, self.frames * hop)
+
+    def derived_maps(self) -> Iterator[LabelledAttention]:
+        for name, weights, tokens, gold in (
+            (ALIGNMENT, self._of_transcript, self.best.tokens, None),
+            (OF_REFERENCE, self.of_reference, self._reference, self._gold),
+        ):
+            if weights is not None and len(weights):
+                labels = {"key": self.source.labels, "query": self.language.pieces(tokens)}
+                yield LabelledAttention.of_weights(name, weights, labels, _NOUNS, gold)
+
+    def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
+        name = picture_name(self.id, number)
+        draw = partial(
+            aligned_figure,
+            self.batch.source.features[0, : self.frames].float().cpu(),
+            hop=self.batch.hop,
+            stride=self.stride,
+        )
+        if ALIGNMENT in made and self._of_transcript is not None:
+            tokens = self.language.pieces(self.best.tokens)
+            yield name, draw(self._of_transcript, tokens, title=f"{self.id}: {self.text}")
+        if OF_REFERENCE in made and self.of_reference is not None and self.batch.gold is not None:
+            tokens, spans = self.language.pieces(self._reference), self.batch.gold[0, : len(self.of_reference)].cpu()
+            title = f"{self.id}: {OF_REFERENCE}"
+            yield f"{name}_reference", draw(self.of_reference, tokens, title=title, spans=spans)
+
+    def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
+        import pandas as pd
+
+        if self.times is not None:
+            parts = {"word": self.times.words, "token": self.times.tokens}
+            rows = [
+                {"id": self.id, "unit": unit, "place": place, **each._asdict()}
+                for unit, every in parts.items()
+                for place, each in enumerate(every)
+            ]
+            yield Table("times", [pd.DataFrame(rows)])
+
+    @property
+    def _of_transcript(self) -> Float[Tensor, "n k"] | None:
+        return None if self.of_best is None else self.of_best[: len(self.best.tokens)]
+
+    @property
+    def _reference(self) -> Sequence[int]:
+        """The tokens of the given transcript."""
+        tokens: Sequence[int] = [] if self.batch.targets is None else self.batch.targets.texts()[0]
+        return tokens
+
+    @cached_property
+    def _gold(self) -> Bool[Tensor, "n k"] | None:
+        if self.of_reference is None:
+            return None
+        found = self.batch.gold_places(self.stride, self.of_reference.shape[1])
+        return None if found is None else found[0, : len(self.of_reference)].cpu()
+
+
+class PerturbableRecording(PerturbableSource):
+    """A recording whose inputs are the parts that its encoder makes places of.
+
+    The features of a part that is left out become their means over the recording, so that all others stay where they
+    are.
+    """
+
+    source: Frames
+    noun = "place"
+    max_size = 2**14
+
+    def __init__(self, module: Recogniser, batch: SpeechBatch) -> None:
+        super().__init__(module, batch)
+        self.stride, self.size = module.stride, int(batch.source.lengths[0])
+        self.means = batch.source.features[0, : self.size].mean(0)
+
+    def sum_weights(self, weights: Float[Tensor, "n k"], best: Hypothesis) -> Float[Tensor, " k"]:
+        return weights[: len(best.tokens)].double().sum(0)
+
+    def sum_inputs(self, rows: Float[Tensor, " t"]) -> Float[Tensor, " k"]:
+        frames = rows[: self.size]
+        places = torch.arange(len(frames), device=frames.device) // self.stride
+        return frames.new_zeros(len(self.attention)).index_add(0, places, frames)
+
+    def mask(self, keep: Bool[Tensor, "v k"]) -> Frames:
+        frames = keep.repeat_interleave(self.stride, 1)[:, : self.size]
+        copies = self.source.select(torch.zeros(len(keep), dtype=torch.long, device=keep.device))
+        return replace(copies, rows=torch.where(frames.unsqueeze(-1), copies.features, self.means))
+
 
 class SpeechExplainer(Seq2SeqExplainer):
     """`transcripts` has a row for each recording of the test split, or of the user's own; `times` one for each word and
     token of those that are drawn; `by_speaker`, `by_length` and `by_snr` one for each class of recordings."""
 
     noun, table, of_reference = "recording", "transcripts", OF_REFERENCE
+    example, perturbable = ExplainedTranscript, PerturbableRecording
 
     def __init__(self, module: Recogniser, data: SpeechData, options: MapOptions) -> None:
         figures = SpeechMetrics(module.wer, module.cer, module.stride)
@@ -45,20 +199,9 @@ class SpeechExplainer(Seq2SeqExplainer):
     def about(self) -> Mapping[str, Any]:
         return {"recordings": len(self.records.numbers(self.split)), "split": self.split}
 
-    def drawn(
-        self, batch: SpeechBatch, found: Recording, best: Hypothesis, of_best: ForcedDecoding, of_reference: Any
-    ) -> ExplainedTranscript:
-        return ExplainedTranscript(
-            batch, self.module.stride, found, best, of_best.weights, of_best.log_probability, of_reference
-        )
-
-    def occludable(self, position: int) -> list[PerturbableRecording]:
-        return [PerturbableRecording(self.module, self.batch(position))]
-
     def columns(self, batch: SpeechBatch) -> dict[str, list[Any]]:
         """Transcript and its probability, the recording's length and noise; of given transcripts their loss; numbers of
         the alignment, and the share of the reference's weights on places without any token."""
-        assert batch.language is not None
         assert batch.written is not None
         best = [texts[0] for texts in self.module.write(batch)]
         frames, stride = batch.source.lengths.tolist(), self.module.stride
@@ -68,10 +211,7 @@ class SpeechExplainer(Seq2SeqExplainer):
             "speaker": [each.speaker for each in batch.written],
             "snr": [each.snr for each in batch.written],
             "seconds": [round(each * batch.hop, 6) for each in frames],
-            "transcript": [batch.language.text(each.tokens) for each in best],
-            "score": [each.score for each in best],
-            "probability": [each.probability for each in best],
-            "ended": [each.ended for each in best],
+            **self.write_columns(batch, best),
         }
         forced = self.module.forced(batch, best)
         if batch.targets is not None:

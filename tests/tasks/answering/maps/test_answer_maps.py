@@ -26,9 +26,8 @@ from zoo.tasks.answering import (
     planted_questions,
 )
 from zoo.tasks.answering.attention_targets import SCORED, gold_of
-from zoo.tasks.answering.explanation import AnswerExplainer
-from zoo.tasks.answering.maps.example import PICTURE, ExplainedAnswer
-from zoo.tasks.answering.maps.perturbation import PerturbableQuestion
+from zoo.tasks.answering.explanation import PICTURE, AnswerExplainer, ExplainedAnswer
+from zoo.tasks.answering.perturbation import PerturbableQuestion
 
 FEW: dict[str, Any] = {"held_out": 6, "max_epochs": 1, "batch_size": 4}
 MADE: dict[str, Any] = {

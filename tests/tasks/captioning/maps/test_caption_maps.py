@@ -13,8 +13,7 @@ from zoo.attention import record
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import labelled
 from zoo.nn.images.image_input import OriginalImage
-from zoo.tasks.captioning.maps.example import OF_REFERENCE, WORDS, ExplainedCaption
-from zoo.tasks.captioning.maps.perturbation import PerturbableImage
+from zoo.tasks.captioning.explanation import OF_REFERENCE, WORDS, ExplainedCaption, PerturbableImage
 from zoo.tasks.captioning.plots import WordPlace, contact_sheet
 
 SIZE = (20, 30)
@@ -25,18 +24,11 @@ def drawn(net: Any = recurrent) -> ExplainedCaption:
     tokens = tuple(batch.language.encode("a blue ring")[1])  # type: ignore[union-attr]
     best = Hypothesis(tokens, -1.0, -1.0, True)
     with torch.inference_mode(), record(module.net) as found:
-        of_best = module.forced(batch, [best])
+        written = module.forced(batch, [best])
     assert batch.written is not None
     original = OriginalImage([torch.full((3, *SIZE), 90, dtype=torch.uint8)], 0, (0.0, 5.0, 20.0, 20.0))
     batch = replace(batch, written=(replace(batch.written[0], original=original),))
-    return ExplainedCaption(
-        module.net,
-        batch,
-        found=found,
-        best=best,
-        of_best=of_best.weights,
-        of_reference=module.forced_references(batch).weights,
-    )
+    return ExplainedCaption(module, batch, found, best, written, module.forced_references(batch))
 
 
 @pytest.mark.parametrize("net", [recurrent, transformer])

@@ -15,8 +15,7 @@ from run_cases import figures
 
 from zoo import maps
 from zoo.attention import record
-from zoo.tasks.speech.maps.example import ALIGNMENT, OF_REFERENCE, ExplainedTranscript
-from zoo.tasks.speech.maps.perturbation import PerturbableRecording
+from zoo.tasks.speech.explanation import ALIGNMENT, OF_REFERENCE, ExplainedTranscript, PerturbableRecording
 from zoo.tasks.speech.plots import aligned_figure
 
 
@@ -51,8 +50,7 @@ def heard(said: str) -> ExplainedTranscript:
     best = module.write(made)[0]
     with torch.no_grad(), record(module.net) as found:
         forced = module.forced(made, best)
-    reference = module.forced_references(made).weights
-    return ExplainedTranscript(made, STRIDE, found, best[0], forced.weights, forced.log_probability, reference)
+    return ExplainedTranscript(module, made, found, best[0], forced, module.forced_references(made))
 
 
 def test_a_recording_is_described_by_its_words_in_time() -> None:

@@ -25,7 +25,7 @@ from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import BEGIN, END
 from zoo.tasks.seq2seq.word_alignment import read_again
 from zoo.tasks.translation import PairData, Translator, planted_translation
-from zoo.tasks.translation.maps.perturbation import PerturbableText
+from zoo.tasks.translation.explanation import PerturbableText
 
 DATA = planted_translation(pairs=20, held_out=6, longest=8, max_epochs=1, batch_size=4)
 
@@ -190,7 +190,7 @@ def test_words_are_left_out_with_all_of_their_tokens() -> None:
     assert found.gradient().shape == (len(words),)
     keep = torch.ones(1, len(words), dtype=torch.bool)
     keep[0, 1] = False
-    tokens = found._copies(keep[:, found.owners]).tokens[0].tolist()
+    tokens = found.mask(keep).tokens[0].tolist()
     assert data.content.languages.source.text(tokens) == " ".join([words[0], *words[2:]])
 
 

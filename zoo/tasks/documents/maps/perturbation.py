@@ -32,10 +32,13 @@ class PerturbableDocument(Perturbable):
         noun: Kind of inputs, `word` or `sentence`. The weight of a sentence is the sum over its words.
     """
 
+    max_size = _WORDS
+    may_be_empty = False
+
     def __init__(
         self, module: DocumentClassifier, batch: DocumentBatch, noun: Literal["word", "sentence"] = "word"
     ) -> None:
-        self.module, self.noun = module, noun
+        self.module, self.noun, self.size = module, noun, len(batch.words)
         of_words = module.explain(batch).weights[:, 0]
         self.attention = of_words if noun == "word" else sentence_weights(of_words, batch)
         self.inputs = torch.arange(len(of_words), device=of_words.device) if noun == "word" else batch.sentences
@@ -46,12 +49,8 @@ class PerturbableDocument(Perturbable):
         self.answer = logits > 0 if self.has_several else logits.argmax()
         self.batch = replace(batch, gold_words=None, gold_sentences=None, spelled=None, planted=None)
 
-    @torch.no_grad()
-    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
-        if not keep.any(1).all():
-            raise ValueError(f"a variant of a document must keep at least one {self.noun}")
-        parts = torch.split(keep.to(self.batch.words.device), max(1, _WORDS // len(self.batch.words)))
-        return torch.cat([self._log_probability(self._copies(part[:, self.inputs])).exp() for part in parts])
+    def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        return self._log_probability(self._copies(keep[:, self.inputs])).exp()
 
     def gradient(self) -> Float[Tensor, " n"]:
         """Returns gradients of the vectors of words. Those of pairs of words (`HAN(pairs=...)`) are not among them."""

@@ -25,6 +25,7 @@ class PerturbableHistory(Perturbable):
     """
 
     noun = "item"
+    max_size = ROWS
 
     def __init__(self, module: Recommender, batch: SequenceBatch) -> None:
         self.module = module
@@ -32,16 +33,13 @@ class PerturbableHistory(Perturbable):
         with torch.no_grad():
             self.answer = module.asked_about(batch)
         self.batch = copies_of(batch, torch.zeros(1, dtype=torch.int64, device=batch.items.device))
+        self.size = len(self.batch.items)
 
-    @torch.no_grad()
-    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
-        parts = []
-        for part in torch.split(keep.to(self.batch.items.device), max(1, ROWS // len(self.batch.items))):
-            copies = copies_of(self.batch, torch.zeros(len(part), dtype=torch.int64, device=part.device))
-            replaced = left_out(copies, part.flatten())
-            scores = [self.module.log_probability(each, self.answer.expand(len(part))).exp() for each in replaced]
-            parts.append(torch.stack(scores).mean(0))
-        return torch.cat(parts)
+    def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        copies = copies_of(self.batch, torch.zeros(len(keep), dtype=torch.int64, device=keep.device))
+        replaced = left_out(copies, keep.flatten())
+        scores = [self.module.log_probability(each, self.answer.expand(len(keep))).exp() for each in replaced]
+        return torch.stack(scores).mean(0)
 
     def gradient(self) -> Float[Tensor, " n"]:
         return gradient_at_rows(

@@ -28,23 +28,19 @@ class PerturbableImage(Perturbable):
     """
 
     noun = "cell"
+    max_size = _NUMBERS
 
     def __init__(self, module: ImageClassifier, batch: ImageBatch) -> None:
-        self.module, self.batch = module, batch
+        self.module, self.batch, self.size = module, batch, batch.pixels.numel()
         found = module.explanation(batch.pixels)
         self.grid = found.heat.shape[1], found.heat.shape[2]
         self.attention = found.heat.flatten()
         self.answer = int(found.logits[0].argmax())
 
-    @torch.no_grad()
-    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+    def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
         pixels = self.batch.pixels
-        parts = []
-        for part in torch.split(keep.to(pixels.device), max(1, _NUMBERS // pixels.numel())):
-            shown = F.interpolate(part.view(-1, 1, *self.grid).to(pixels.dtype), pixels.shape[2:], mode="nearest")
-            # 0 is the mean colour, because pixels are normalised
-            parts.append(self._log_probability(pixels * shown).exp())
-        return torch.cat(parts)
+        shown = F.interpolate(keep.view(-1, 1, *self.grid).to(pixels.dtype), pixels.shape[2:], mode="nearest")
+        return self._log_probability(pixels * shown).exp()  # 0 is the mean colour, because pixels are normalised
 
     def gradient(self) -> Float[Tensor, " n"]:
         pixels = self.batch.pixels.detach().clone().requires_grad_()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _NUMBERS = 2**21
 """Maximum number of channel values in one batch of variants."""
-_TOKENS = 2**14
-"""Maximum number of tokens of the question and the passage in one batch of variants."""
+_OF_TOKEN = 2**7
+"""Number of channel values that take as much as one token of the question or the passage."""
 
 
 class PerturbableQuestion(Perturbable):
@@ -37,6 +37,9 @@ class PerturbableQuestion(Perturbable):
         batch: Batch of one question.
     """
 
+    max_size = _NUMBERS
+    may_be_empty = False
+
     def __init__(self, module: Answerer, batch: QABatch) -> None:
         self.module = module
         self.noun = "cell" if module.subject == "picture" else "token"
@@ -48,19 +51,17 @@ class PerturbableQuestion(Perturbable):
         whole = isinstance(given, Tensor)
         self.answer: Any = given.argmax(-1) if whole else best_spans(*given, longest=longest)[0][0].tolist()
 
-    @torch.no_grad()
-    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
-        if not keep.any(1).all():
-            raise ValueError(f"a variant of a question must keep at least one {self.noun}")
-        picture, passage = self.batch.picture, self.batch.passage
-        if picture is not None:
-            assert picture.pixels is not None
-            most = _NUMBERS // picture.pixels.numel()
-        else:
-            assert passage is not None
-            most = _TOKENS // (passage.tokens.numel() + self.batch.question.tokens.numel())
-        parts = torch.split(keep.to(self.batch.answers.device), max(1, most))
-        return torch.cat([self._log_probability(self._without(part)).exp() for part in parts])
+    def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        return self._log_probability(self._without(keep)).exp()
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Channel values of the picture; a token takes as much as `_OF_TOKEN` of them."""
+        if self.batch.picture is not None:
+            assert self.batch.picture.pixels is not None
+            return self.batch.picture.pixels.numel()
+        assert self.batch.passage is not None
+        return _OF_TOKEN * (self.batch.passage.tokens.numel() + self.batch.question.tokens.numel())
 
     def gradient(self) -> Float[Tensor, " n"]:
         if self.batch.picture is not None:

@@ -1,1 +1,0 @@
-"""The place in a picture that each word was made of: contact sheets, arrays and tables."""
