@@ -163,7 +163,7 @@ def test_a_schedule_keeps_the_ratios_of_rates() -> None:
 
 
 class Staged(Module):
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return ["net.stem", "net.body", "net.head"]
 
 

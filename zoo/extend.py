@@ -24,7 +24,7 @@ from zoo.data.tables import OnBadRow, Row, read_table
 from zoo.data.transfer import to_device
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.lazy_exports import exports
-from zoo.maps import LabelledMap, describe, labelled, plots
+from zoo.maps import LabelledMap, describe, label_map, plots
 from zoo.maps.explainer import ExplainedExample, Explainer, LabelledAttention, MapOptions, picture_name
 from zoo.maps.metrics import pointing
 from zoo.maps.perturbation import Perturbable, gradient_at_rows
@@ -67,7 +67,7 @@ __all__ = [
     "distributed",
     "exports",
     "gradient_at_rows",
-    "labelled",
+    "label_map",
     "picture_name",
     "plots",
     "pointing",

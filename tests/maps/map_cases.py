@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, EdgeSupport
-from zoo.maps import LabelledMap, labelled
+from zoo.maps import LabelledMap, label_map
 
 
 def dense_map(
@@ -59,7 +59,7 @@ def by_hand(rows: list[list[float]], queries: str, keys: str, gold: list[tuple[i
         marks = torch.zeros(weights.shape[2:], dtype=torch.bool)
         for query, key in gold:
             marks[query, key] = True
-    return labelled(found, {"query": queries.split(), "key": keys.split()}, gold=marks)
+    return label_map(found, {"query": queries.split(), "key": keys.split()}, gold=marks)
 
 
 def star(weights: dict[str, float], centre: str = "17", gold: set[str] | None = None) -> LabelledMap:
@@ -70,4 +70,4 @@ def star(weights: dict[str, float], centre: str = "17", gold: set[str] | None = 
     column = torch.tensor(list(weights.values()))[support.order, None]
     marks = None if gold is None else torch.tensor([name in gold for name in weights])[support.order]
     found = AttentionMap("attend", column, ("edge", "head"), support, (0,))
-    return labelled(found, {"source": ids, "target": ids}, gold=marks)
+    return label_map(found, {"source": ids, "target": ids}, gold=marks)

@@ -97,7 +97,7 @@ class SentenceMaps(Explainer):
     def about(self) -> Mapping[str, Any]:
         return {"sentences": len(SENTENCES)}
 
-    def looks(self) -> list[str]:
+    def describe_chosen(self) -> list[str]:
         return [f"{one.id} looks at its words" for one in self.examples()]
 
 

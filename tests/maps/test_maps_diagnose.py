@@ -7,7 +7,7 @@ import torch
 from map_cases import by_hand, dense_map, edge_map, random_edges, star
 
 from zoo.attention import AttentionMap
-from zoo.maps import diagnose, labelled
+from zoo.maps import diagnose, label_map
 
 
 def test_entropy_by_hand() -> None:
@@ -16,8 +16,8 @@ def test_entropy_by_hand() -> None:
     torch.testing.assert_close(found[:3], torch.tensor([math.log(2), math.log(4), 0.0]))
     assert found[3].isnan()
     torch.testing.assert_close(diagnose.effective_keys(found[:3]), torch.tensor([2.0, 4.0, 1.0]))
-    torch.testing.assert_close(diagnose.normalised(found[:2], torch.tensor([4, 4])), torch.tensor([0.5, 1.0]))
-    assert diagnose.normalised(torch.tensor([0.0]), torch.tensor([1])).isnan().all()
+    torch.testing.assert_close(diagnose.normalize(found[:2], torch.tensor([4, 4])), torch.tensor([0.5, 1.0]))
+    assert diagnose.normalize(torch.tensor([0.0]), torch.tensor([1])).isnan().all()
 
 
 def test_weights_are_read_as_a_distribution() -> None:
@@ -36,7 +36,7 @@ def test_edges_of_a_complete_graph_are_a_dense_map() -> None:
 
 
 def test_the_table_of_a_graph() -> None:
-    found = labelled(edge_map(random_edges(6, 20), 6), {"source": list("abcdef"), "target": list("abcdef")})
+    found = label_map(edge_map(random_edges(6, 20), 6), {"source": list("abcdef"), "target": list("abcdef")})
     table = diagnose.table(found)
     assert list(table.columns) == [
         "layer", "head", "target", "keys", "entropy", "normalised_entropy", "effective_keys", "self_loop_share",
@@ -52,7 +52,7 @@ def test_the_table_of_a_graph() -> None:
 
 
 def test_the_table_of_a_dense_map_counts_permitted_keys() -> None:
-    found = labelled(dense_map(batch=1, queries=4, keys=4, causal=True), {"query": "abcd", "key": "abcd"})
+    found = label_map(dense_map(batch=1, queries=4, keys=4, causal=True), {"query": "abcd", "key": "abcd"})
     table = diagnose.table(found)
     assert table[table["head"] == 2]["keys"].tolist() == [1, 2, 3, 4]
     assert table["normalised_entropy"].isna().sum() == 3
@@ -65,7 +65,7 @@ def test_the_table_of_a_dense_map_counts_permitted_keys() -> None:
 def test_the_table_of_steps_over_edges() -> None:
     one = edge_map(random_edges(3, 6), 3, heads=1)
     steps = torch.stack([one.weights, one.weights * 0.5])
-    found = labelled(AttentionMap("a", steps, ("step", "edge", "head"), [one.support] * 2, one.heads), {})
+    found = label_map(AttentionMap("a", steps, ("step", "edge", "head"), [one.support] * 2, one.heads), {})
     table = diagnose.table(found)
     assert table["step"].tolist() == ["0"] * 3 + ["1"] * 3
     assert table["target"].tolist() == ["0", "1", "2"] * 2

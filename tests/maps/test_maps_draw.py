@@ -9,7 +9,7 @@ from map_cases import by_hand, dense_map, star
 from matplotlib.image import imread
 
 from zoo.errors import DataError
-from zoo.maps import labelled, plots
+from zoo.maps import label_map, plots
 
 
 def colours(path: Path) -> int:
@@ -45,7 +45,7 @@ def test_totals_are_bars_below_their_columns() -> None:
 
 
 def test_long_axes_are_thinned(tmp_path: Path) -> None:
-    figure = plots.heat_map(labelled(dense_map(batch=1, queries=3, keys=500), {}), head=1)
+    figure = plots.heat_map(label_map(dense_map(batch=1, queries=3, keys=500), {}), head=1)
     assert 30 <= len(figure.axes[0].get_xticklabels()) <= 40
     assert "one in 13 is named" in figure.axes[0].get_xlabel()
     assert figure.get_figwidth() < 14
@@ -54,13 +54,13 @@ def test_long_axes_are_thinned(tmp_path: Path) -> None:
 
 
 def test_forbidden_cells_are_not_zeros() -> None:
-    found = labelled(dense_map(batch=1, queries=30, keys=30, causal=True), {})
+    found = label_map(dense_map(batch=1, queries=30, keys=30, causal=True), {})
     cells = plots.heat_map(found).axes[0].images[0].get_array()
     assert np.ma.getmaskarray(np.ma.masked_invalid(cells)).sum() == 30 * 29 / 2
 
 
 def test_a_few_dark_cells_do_not_leave_the_rest_pale() -> None:
-    causal = labelled(dense_map(batch=1, heads=1, queries=140, keys=140, causal=True), {})
+    causal = label_map(dense_map(batch=1, heads=1, queries=140, keys=140, causal=True), {})
     image = plots.heat_map(causal, head=0).axes[0].images[0]
     assert image.get_clim()[1] < 0.5
     sharp = by_hand(torch.eye(60).mul(0.9).tolist(), " ".join(map(str, range(60))), " ".join(map(str, range(60))))
@@ -77,7 +77,7 @@ def test_labels_are_shown_as_they_are(tmp_path: Path, label: str) -> None:
 
 def test_maps_without_anything(tmp_path: Path) -> None:
     mask = torch.zeros(1, 4, dtype=torch.bool)
-    found = labelled(dense_map(batch=1, keys=4, key_mask=mask), {"query": "abcd", "key": "abcd"})
+    found = label_map(dense_map(batch=1, keys=4, key_mask=mask), {"query": "abcd", "key": "abcd"})
     plots.save(plots.heat_map(found), tmp_path / "a.png")
 
 

@@ -27,9 +27,16 @@ from zoo.attention.normalizers.hard import HardReinforce
 from zoo.errors import DataError
 from zoo.maps import faithfulness_table
 from zoo.maps.explainer import MapOptions
-from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
+from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, rank, sufficiency
 from zoo.maps.faithfulness_table import Faithfulness
-from zoo.maps.perturbation import Perturbable, frozen, gradient_at_rows, has_weights, permuted, uniform
+from zoo.maps.perturbation import (
+    Perturbable,
+    freeze_weights,
+    gradient_at_rows,
+    has_weights,
+    make_uniform,
+    permute_weights,
+)
 
 
 def tau_by_loop(first: list[float], second: list[float]) -> float:
@@ -80,7 +87,7 @@ def test_the_first_inputs_are_shares_rounded_up() -> None:
 def test_equal_values_are_ranked_at_random() -> None:
     """Otherwise uniform attention would rank the first inputs first."""
     generator = torch.Generator().manual_seed(0)
-    first = torch.stack([ranked(torch.tensor([1.0, 1, 1, 1, 2]), generator) for _ in range(400)])
+    first = torch.stack([rank(torch.tensor([1.0, 1, 1, 1, 2]), generator) for _ in range(400)])
     assert (first[:, 0] == 4).all()
     counts = torch.bincount(first[:, 1], minlength=5)[:4]
     assert counts.min() > 60
@@ -122,10 +129,10 @@ class Words:
     def names(self) -> list[str]:
         return list("abcde")
 
-    def measured(self, count: int) -> list[int]:
+    def sample_for_faithfulness(self, count: int) -> list[int]:
         return list(range(5))[:count]
 
-    def occludable(self, position: int) -> list[Perturbable]:
+    def make_perturbable(self, position: int) -> list[Perturbable]:
         return [self.found[position]]
 
 
@@ -190,8 +197,8 @@ class Pairs(Weighed):
 class WordsAndPairs(Words):
     """Examples with two kinds of inputs; the first has one pair alone."""
 
-    def occludable(self, position: int) -> list[Perturbable]:
-        (words,) = super().occludable(position)
+    def make_perturbable(self, position: int) -> list[Perturbable]:
+        (words,) = super().make_perturbable(position)
         w = words.w.view(-1, 2).sum(1)[: 1 if position == 0 else None]
         return [words, Pairs(w, -w)]
 
@@ -296,7 +303,7 @@ def attending() -> tuple[MultiheadAttention, Tensor]:
 def test_uniform_weights_of_a_trained_net() -> None:
     net, x = attending()
     before = net(x)[0]
-    with uniform(net), record(net) as maps:
+    with make_uniform(net), record(net) as maps:
         net(x)
     (found,) = maps.values()
     assert torch.equal(found.weights, torch.full_like(found.weights, 0.2))
@@ -311,7 +318,7 @@ def test_frozen_weights_are_constants_to_the_gradient() -> None:
         expected = net(x)[0]
     (found,) = maps.values()
     x.requires_grad_()
-    with frozen(net):
+    with freeze_weights(net):
         out = net(x)[0]
         (gradient,) = torch.autograd.grad(out.sum(), x)
     torch.testing.assert_close(out, expected)
@@ -343,7 +350,7 @@ def test_permuted_weights_stay_with_their_query(kind: str) -> None:
         return laid
 
     before = weights()
-    with permuted(site, torch.Generator().manual_seed(0)):
+    with permute_weights(site, torch.Generator().manual_seed(0)):
         first, second = weights(), weights()
     assert torch.equal(weights(), before)
     for each in (first, second):
@@ -357,7 +364,7 @@ def test_hard_attention_stays_hard_when_it_is_frozen() -> None:
     site = Attention(ScaledDot(), HardReinforce()).eval()
     x = torch.randn(1, 1, 4, 3, generator=torch.Generator().manual_seed(0))
     expected, _ = site(x, x, x, DenseSupport())
-    with frozen(site):
+    with freeze_weights(site):
         found, _ = site(x, x, x, DenseSupport())
     assert torch.equal(found, expected)
 

@@ -9,7 +9,7 @@ from map_cases import dense_map, edge_map, random_edges
 
 from zoo.attention import AttentionMap, DenseSupport
 from zoo.errors import DataError
-from zoo.maps import Writer, dataframes, labelled, load
+from zoo.maps import Writer, dataframes, label_map, load
 
 
 def test_a_dense_map_as_a_table(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_several_examples_and_kinds(tmp_path: Path) -> None:
 def test_steps_have_their_column() -> None:
     weights = torch.rand(3, 1, 2, 1, 4).softmax(-1)
     found = AttentionMap("a", weights, ("step", "batch", "head", "query", "key"), [DenseSupport()] * 3, (0, 1))
-    (first, second) = dataframes.frames(labelled(found, {"step": ["le", "chien", "."], "key": list("abcd")}))
+    (first, second) = dataframes.frames(label_map(found, {"step": ["le", "chien", "."], "key": list("abcd")}))
     assert list(first.columns) == ["layer", "head", "step", "key", "weight", "step_position", "key_position"]
     assert first["step"].tolist() == ["le"] * 4 + ["chien"] * 4 + ["."] * 4
     assert second["weight"].tolist() == weights[:, 0, 1, 0].flatten().tolist()
@@ -73,7 +73,7 @@ def test_steps_have_their_column() -> None:
 def test_steps_with_queries_of_their_own() -> None:
     weights = torch.rand(2, 1, 1, 3, 4).softmax(-1)
     found = AttentionMap("a", weights, ("step", "batch", "head", "query", "key"), [DenseSupport()] * 2, (0,))
-    (table,) = dataframes.frames(labelled(found, {"query": ["x", "y", "z"]}))
+    (table,) = dataframes.frames(label_map(found, {"query": ["x", "y", "z"]}))
     assert list(table.columns)[2:6] == ["step", "query", "key", "weight"]
     row = table[(table["step"] == "1") & (table["query"] == "y") & (table["key"] == "3")].iloc[0]
     assert row["weight"] == pytest.approx(float(weights[1, 0, 0, 1, 3]))
@@ -81,10 +81,10 @@ def test_steps_with_queries_of_their_own() -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 1000])
 def test_pieces_add_up(rows: int) -> None:
-    found = labelled(edge_map(random_edges(6, 30), 6), {"source": list("abcdef"), "target": list("abcdef")})
+    found = label_map(edge_map(random_edges(6, 30), 6), {"source": list("abcdef"), "target": list("abcdef")})
     pieces = list(dataframes.frames(found, rows=rows))
     assert max(map(len, pieces)) <= rows
-    pd.testing.assert_frame_equal(dataframes.joined(pieces), dataframes.joined(list(dataframes.frames(found))))
+    pd.testing.assert_frame_equal(dataframes.concat(pieces), dataframes.concat(list(dataframes.frames(found))))
 
 
 def test_tables_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -128,6 +128,6 @@ def test_gates_as_a_table(tmp_path: Path) -> None:
 
 def test_a_gate_in_pieces_of_rows() -> None:
     gate = AttentionMap("gate", torch.rand(1, 4, 5), ("batch", "height", "width"), None, ())
-    pieces = list(dataframes.frames(labelled(gate, {}), rows=7))
+    pieces = list(dataframes.frames(label_map(gate, {}), rows=7))
     assert [len(piece) for piece in pieces] == [7, 7, 6]
     assert pd.concat(pieces)["weight"].tolist() == pytest.approx(gate.weights.flatten().tolist())

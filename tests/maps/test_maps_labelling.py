@@ -23,7 +23,7 @@ from zoo.attention import (
     Softmax,
     record,
 )
-from zoo.maps import build_labelled_map, edge_gold, labelled
+from zoo.maps import build_labelled_map, edge_gold, label_map
 from zoo.maps.build_labelled_map import mean_of_heads
 from zoo.maps.describe import describe
 from zoo.maps.diagnose import table
@@ -33,30 +33,30 @@ from zoo.maps.plots import heat_map
 def test_padding_is_cut_off_for_each_example() -> None:
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 1, 0, 0]]).bool()
     found = dense_map(batch=3, queries=5, keys=5, key_mask=mask)
-    whole = labelled(found, {"query": "abcde", "key": "abcde"}, index_in_batch=0)
+    whole = label_map(found, {"query": "abcde", "key": "abcde"}, index_in_batch=0)
     assert torch.equal(whole.weights, found.weights[0])
     assert whole.permitted is None
-    right = labelled(found, {"query": "abc", "key": "abc"}, index_in_batch=1)
+    right = label_map(found, {"query": "abc", "key": "abc"}, index_in_batch=1)
     assert torch.equal(right.weights, found.weights[1, :, :3, :3])
-    left = labelled(found, {"query": "bc", "key": "bc"}, index_in_batch=2)
+    left = label_map(found, {"query": "bc", "key": "bc"}, index_in_batch=2)
     assert torch.equal(left.weights, found.weights[2, :, 1:3, 1:3])
     assert left.permitted is None
 
 
 def test_what_has_no_labels_keeps_its_positions() -> None:
     mask = torch.tensor([[0, 1, 1]]).bool()
-    found = labelled(dense_map(batch=1, queries=2, keys=3, key_mask=mask), {})
+    found = label_map(dense_map(batch=1, queries=2, keys=3, key_mask=mask), {})
     assert found.labels == {"query": ("0", "1"), "key": ("1", "2")}
 
 
 def test_queries_of_cross_attention_end_with_their_labels() -> None:
     found = dense_map(batch=1, queries=6, keys=4)
-    one = labelled(found, {"query": ["x", "y"], "key": list("abcd")})
+    one = label_map(found, {"query": ["x", "y"], "key": list("abcd")})
     assert torch.equal(one.weights, found.weights[0, :, :2])
 
 
 def test_a_mask_inside_stays() -> None:
-    found = labelled(dense_map(batch=1, queries=4, keys=4, causal=True), {})
+    found = label_map(dense_map(batch=1, queries=4, keys=4, causal=True), {})
     assert found.permitted is not None
     assert torch.equal(found.permitted[0], torch.ones(4, 4).tril().bool())
     pairs = found.pairs(0)
@@ -68,7 +68,7 @@ def test_masks_of_heads_go_with_their_heads() -> None:
     permitted = torch.rand(1, 3, 4, 5, generator=torch.Generator().manual_seed(1)) < 0.5
     support = DenseSupport(permitted)
     weights = support.softmax(torch.randn(1, 3, 4, 5))[:, [2, 0]]
-    found = labelled(AttentionMap("a", weights, ("batch", "head", "query", "key"), support, (2, 0)), {"key": "abcde"})
+    found = label_map(AttentionMap("a", weights, ("batch", "head", "query", "key"), support, (2, 0)), {"key": "abcde"})
     for head in (2, 0):
         rows = permitted[0, head][permitted[0].any(0).any(1)]
         assert len(found.pairs(head).weights) == rows.sum()
@@ -86,14 +86,14 @@ def test_masks_of_heads_go_with_their_heads() -> None:
 def test_labels_that_do_not_fit(labels: dict[str, str], said: str) -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0]] * 2).bool()
     with pytest.raises(ValueError, match=said):
-        labelled(dense_map(key_mask=mask), labels)
+        label_map(dense_map(key_mask=mask), labels)
 
 
 def test_an_example_that_the_batch_does_not_have() -> None:
     with pytest.raises(ValueError, match="no example 2"):
-        labelled(dense_map(), {}, index_in_batch=2)
+        label_map(dense_map(), {}, index_in_batch=2)
     with pytest.raises(ValueError, match="no batch"):
-        labelled(edge_map(random_edges(4, 6), 4), {}, index_in_batch=1)
+        label_map(edge_map(random_edges(4, 6), 4), {}, index_in_batch=1)
 
 
 def test_gold_is_cut_like_the_map() -> None:
@@ -102,11 +102,11 @@ def test_gold_is_cut_like_the_map() -> None:
     gold = torch.rand(2, 5, 5, generator=torch.Generator().manual_seed(2)) < 0.4
     labels = {"query": "abc", "key": "abc"}
     for given in (gold, gold[1], gold[1, 1:4, 1:4]):
-        one = labelled(found, labels, gold=given, index_in_batch=1)
+        one = label_map(found, labels, gold=given, index_in_batch=1)
         assert one.gold is not None
         assert torch.equal(one.gold, gold[1, 1:4, 1:4])
     with pytest.raises(ValueError, match="gold of shape"):
-        labelled(found, labels, gold=gold[1, :4], index_in_batch=1)
+        label_map(found, labels, gold=gold[1, :4], index_in_batch=1)
 
 
 def test_edges_keep_their_order_and_gold_follows() -> None:
@@ -114,14 +114,14 @@ def test_edges_keep_their_order_and_gold_follows() -> None:
     gold = torch.tensor([True, False, True, False, True])
     support = EdgeSupport.from_edges(edges, 4, self_loops=True)
     aligned = edge_gold(gold, support)
-    found = labelled(edge_map(edges, 4, support=support), {}, gold=aligned)
+    found = label_map(edge_map(edges, 4, support=support), {}, gold=aligned)
     assert found.source is not None
     assert found.target is not None
     marked = {(int(s), int(t)) for s, t, g in zip(found.source, found.target, aligned, strict=True) if g}
     assert marked == {(3, 1), (1, 0)}
     assert int(found.is_self_loop.sum()) == 4
     with pytest.raises(ValueError, match="see edge_gold"):
-        labelled(edge_map(edges, 4, support=support), {}, gold=gold)
+        label_map(edge_map(edges, 4, support=support), {}, gold=gold)
 
 
 def test_gold_of_a_graph_without_edges() -> None:
@@ -131,11 +131,11 @@ def test_gold_of_a_graph_without_edges() -> None:
 
 def test_the_mean_of_heads() -> None:
     found = dense_map(dtype=torch.bfloat16)
-    one = labelled(found, {}, heads="mean")
+    one = label_map(found, {}, heads="mean")
     torch.testing.assert_close(one.weights[0], found.weights[0].float().mean(0), rtol=0, atol=0)
     assert (one.weights.dtype, one.heads, one.head().shape) == (torch.float32, (-1,), (4, 5))
     with pytest.raises(ValueError, match="not 'max'"):
-        labelled(found, {}, heads="max")  # type: ignore[arg-type]
+        label_map(found, {}, heads="max")  # type: ignore[arg-type]
 
 
 class _Decoder(nn.Module):
@@ -157,7 +157,7 @@ def test_a_decoder_s_steps_are_its_queries() -> None:
     decoder = _Decoder()
     with record(decoder) as maps:
         decoder(query, key, mask)
-    found = labelled(maps["attend"], {"step": ["der", "hund"], "key": ["the", "dog"]}, index_in_batch=1)
+    found = label_map(maps["attend"], {"step": ["der", "hund"], "key": ["the", "dog"]}, index_in_batch=1)
     assert (found.axes, tuple(found.weights.shape)) == (("head", "step", "key"), (2, 2, 2))
     whole = DenseSupport.from_key_mask(mask)
     expected = decoder.attend.weights(query, key, whole)[1, :, :2, :2]
@@ -170,7 +170,7 @@ def test_a_decoder_s_own_keys_grow() -> None:
     decoder = _Decoder()
     with record(decoder) as maps:
         decoder(torch.randn(1, 2, 4, 6), torch.randn(1, 2, 4, 6), None)
-    found = labelled(maps["attend"], {})
+    found = label_map(maps["attend"], {})
     assert found.permitted is not None
     assert torch.equal(found.permitted[0], torch.ones(4, 4).tril().bool())
 
@@ -178,7 +178,7 @@ def test_a_decoder_s_own_keys_grow() -> None:
 def test_steps_over_edges() -> None:
     one = edge_map(random_edges(5, 9), 5)
     steps = torch.stack([one.weights, one.weights.flip(1), one.weights])
-    found = labelled(
+    found = label_map(
         AttentionMap("a", steps, ("step", "edge", "head"), [one.support] * 3, one.heads), {"step": ["x", "y", "z"]}
     )
     pairs = found.pairs(1)
@@ -186,14 +186,14 @@ def test_steps_over_edges() -> None:
     assert torch.equal(pairs.weights, steps[:, :, 1].flatten())
     other = EdgeSupport.from_edges(random_edges(5, 9, seed=3), 5, self_loops=True)
     with pytest.raises(ValueError, match="different edges at different steps"):
-        labelled(AttentionMap("a", steps, ("step", "edge", "head"), [one.support, one.support, other], one.heads), {})
+        label_map(AttentionMap("a", steps, ("step", "edge", "head"), [one.support, one.support, other], one.heads), {})
 
 
 def test_self_loops_are_of_the_same_things_only() -> None:
     support = EdgeSupport.from_edges(torch.tensor([[0, 1], [0, 1]]), 2, 2)
     found = AttentionMap("a", torch.ones(2, 1), ("edge", "head"), support, (0,))
-    assert labelled(found, {"source": ["a", "b"], "target": ["a", "b"]}).is_self_loop.all()
-    assert not labelled(found, {"source": ["film", "book"], "target": ["ann", "bob"]}).is_self_loop.any()
+    assert label_map(found, {"source": ["a", "b"], "target": ["a", "b"]}).is_self_loop.all()
+    assert not label_map(found, {"source": ["film", "book"], "target": ["ann", "bob"]}).is_self_loop.any()
 
 
 def test_a_label_that_is_not_there_gets_an_offer() -> None:
@@ -210,7 +210,7 @@ def test_a_key_without_weight_is_there_all_the_same() -> None:
             there = x[:, :, : step + 1]
             attend(torch.ones(1, 1, 1, 1), there, there, DenseSupport())
     assert maps[""].weights[2, 0, 0, 0, 2] == 0
-    found = labelled(maps[""], {})
+    found = label_map(maps[""], {})
     assert found.labels["key"] == ("0", "1", "2")
     assert found.permitted is not None
     assert found.permitted[0].tolist() == [[True, False, False], [True, True, False], [True, True, True]]
@@ -219,7 +219,7 @@ def test_a_key_without_weight_is_there_all_the_same() -> None:
 def test_what_is_not_of_pairs_is_refused() -> None:
     found = AttentionMap("site", torch.ones(2, 3, 4), ("batch", "head", "query"), DenseSupport(), (0, 1, 2))
     with pytest.raises(ValueError, match="site has the axes batch, head, query: only queries, keys, edges, channels"):
-        labelled(found, {})
+        label_map(found, {})
 
 
 def windowed(
@@ -245,7 +245,7 @@ def test_blocks_become_queries_and_keys(causal: bool) -> None:
     found, expected = windowed(causal=causal)
     assert isinstance(found.support, BlockSupport)
     for index in (0, 1):
-        one = labelled(found, {"query": "abcdefg", "key": "abcdefg"}, index_in_batch=index)
+        one = label_map(found, {"query": "abcdefg", "key": "abcdefg"}, index_in_batch=index)
         torch.testing.assert_close(one.weights, expected[index])
         assert one.axes == ("head", "query", "key")
         pairs = one.pairs(1)
@@ -259,14 +259,14 @@ def test_blocks_of_a_long_sequence_become_a_list_of_pairs(heads: Any, monkeypatc
     found, _ = windowed(length=200)
     given: Any = {"axis_labels": {"query": range(200), "key": range(200)}, "index_in_batch": 1, "heads": heads}
     gold = torch.eye(200).bool()
-    dense = labelled(found, gold=gold, **given).pairs()
+    dense = label_map(found, gold=gold, **given).pairs()
     monkeypatch.setattr(build_labelled_map, "_MOST_DENSE", 2 * 200 * 200 - 1)
     with Largest() as largest:
-        one = labelled(found, nouns={"query": "word", "key": "token"}, **given)
+        one = label_map(found, nouns={"query": "word", "key": "token"}, **given)
     assert one.axes == ("edge", "head")
     assert one.nouns == {"target": "word", "source": "token"}
     assert largest.elements < 200 * 200
-    listed = labelled(found, gold=gold, **given).pairs()
+    listed = label_map(found, gold=gold, **given).pairs()
     order, expected = (each.query * 200 + each.key for each in (listed, dense))
     assert torch.equal(order.sort().values, expected.sort().values)
     torch.testing.assert_close(listed.weights[order.argsort()], dense.weights[expected.argsort()])
@@ -278,25 +278,25 @@ def test_blocks_of_a_long_sequence_become_a_list_of_pairs(heads: Any, monkeypatc
 def test_a_list_of_pairs_needs_labels_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_labelled_map, "_MOST_DENSE", 2)
     with pytest.raises(ValueError, match="has 7 along 'key', and 5 labels"):
-        labelled(windowed()[0], {"query": "abcdefg", "key": "abcde"})
+        label_map(windowed()[0], {"query": "abcdefg", "key": "abcde"})
 
 
 def test_padding_of_blocks_is_cut_off() -> None:
     mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]]).bool()
     found, expected = windowed(mask=mask)
-    one = labelled(found, {"query": "abcd", "key": "abcd"}, index_in_batch=1)
+    one = label_map(found, {"query": "abcd", "key": "abcd"}, index_in_batch=1)
     torch.testing.assert_close(one.weights, expected[1, :, :4, :4])
-    whole = labelled(found, {}, index_in_batch=0)
+    whole = label_map(found, {}, index_in_batch=0)
     torch.testing.assert_close(whole.weights, expected[0])
 
 
 def test_some_heads_of_blocks_and_their_average() -> None:
     found, expected = windowed(heads=3)
     some = AttentionMap("a", found.weights[:, [2, 0]], found.axes, found.support, (2, 0))
-    torch.testing.assert_close(labelled(some, {}).weights, expected[0, [2, 0]])
-    mean = labelled(found.mean_heads(), {}, index_in_batch=1)
+    torch.testing.assert_close(label_map(some, {}).weights, expected[0, [2, 0]])
+    mean = label_map(found.mean_heads(), {}, index_in_batch=1)
     torch.testing.assert_close(mean.weights[0], expected[1].mean(0))
-    torch.testing.assert_close(labelled(found, {}, heads="mean", index_in_batch=1).weights[0], expected[1].mean(0))
+    torch.testing.assert_close(label_map(found, {}, heads="mean", index_in_batch=1).weights[0], expected[1].mean(0))
 
 
 def test_keys_around_a_position_of_each_head() -> None:
@@ -308,7 +308,7 @@ def test_keys_around_a_position_of_each_head() -> None:
     found = maps[""]
     support = found.support
     assert isinstance(support, LocalSupport)
-    one = labelled(found, {"key": "abcdefghi"}, index_in_batch=1)
+    one = label_map(found, {"key": "abcdefghi"}, index_in_batch=1)
     for head in range(3):
         expected = torch.zeros(9)
         for slot in range(3):
@@ -317,7 +317,7 @@ def test_keys_around_a_position_of_each_head() -> None:
         torch.testing.assert_close(one.weights[head, 0], expected)
         assert len(one.pairs(head).weights) == int(support.permitted[1, head].sum())
     with pytest.raises(ValueError, match="each head attends to keys of its own"):
-        labelled(found.mean_heads(), {})
+        label_map(found.mean_heads(), {})
 
 
 def test_a_decoder_that_looks_around_a_position() -> None:
@@ -327,7 +327,7 @@ def test_a_decoder_that_looks_around_a_position() -> None:
     with record(attend) as maps:
         for step in range(4):
             attend(query[:, :, step : step + 1], key, key, DenseSupport(first=step))
-    found = labelled(maps[""], {"step": "wxyz", "key": "abcde"}, index_in_batch=1)
+    found = label_map(maps[""], {"step": "wxyz", "key": "abcde"}, index_in_batch=1)
     near = (torch.arange(4)[:, None] - torch.arange(5)).abs() <= 1
     expected = (query[1] @ key[1].mT).masked_fill(~near, -torch.inf).softmax(-1)
     assert found.axes == ("head", "step", "key")
@@ -343,7 +343,7 @@ def gates(*shape: int) -> AttentionMap:
 def test_gates_have_their_own_axes() -> None:
     found = gates(2, 3, 4)
     gold = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(1)) < 0.5
-    one = labelled(found, {"height": "abc"}, gold=gold, index_in_batch=1, nouns={"height": "row"})
+    one = label_map(found, {"height": "abc"}, gold=gold, index_in_batch=1, nouns={"height": "row"})
     assert (one.axes, one.heads, one.nouns) == (("height", "width"), (), {"height": "row"})
     assert torch.equal(one.weights, found.weights[1])
     assert one.labels == {"height": "abc", "width": ("0", "1", "2", "3")}
@@ -352,7 +352,7 @@ def test_gates_have_their_own_axes() -> None:
     assert one.is_gate
     assert not one.attends_to_itself
     assert mean_of_heads(one) is one
-    channels = labelled(gates(2, 6), {}, index_in_batch=1)
+    channels = label_map(gates(2, 6), {}, index_in_batch=1)
     assert (channels.axes, tuple(channels.weights.shape)) == (("channel",), (6,))
 
 
@@ -366,11 +366,11 @@ def test_gates_have_their_own_axes() -> None:
 )
 def test_labels_that_do_not_fit_a_gate(labels: dict[str, str], index: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        labelled(gates(2, 3, 4), labels, index_in_batch=index)
+        label_map(gates(2, 3, 4), labels, index_in_batch=index)
 
 
 def test_a_gate_has_no_queries() -> None:
-    one = labelled(gates(1, 3, 4), {})
+    one = label_map(gates(1, 3, 4), {})
     for use in (heat_map, table, lambda each: describe(each, 0), lambda each: each.head(0)):
         with pytest.raises(ValueError, match="gate is a gate"):
             use(one)  # type: ignore[operator]

@@ -10,7 +10,7 @@ from map_cases import by_hand, star
 from sklearn.metrics import roc_auc_score
 
 from zoo.attention import AttentionMap
-from zoo.maps import labelled, metrics
+from zoo.maps import label_map, metrics
 
 
 @st.composite
@@ -163,6 +163,6 @@ def test_a_gate_points_at_its_greatest_place() -> None:
     weights = torch.tensor([[[0.1, 0.2, 0.9], [0.3, 0.9, 0.0]]])
     found = AttentionMap("gate", weights, ("batch", "height", "width"), None, ())
     gold = torch.tensor([[False, False, True], [False, False, True]])
-    assert metrics.truth(labelled(found, {}, gold=gold)) == {"pointing_accuracy": 0.5}  # two values are the greatest
-    assert metrics.truth(labelled(found, {}, gold=torch.zeros(2, 3, dtype=torch.bool))) == {"pointing_accuracy": None}
-    assert metrics.truth(labelled(found, {})) == {}
+    assert metrics.truth(label_map(found, {}, gold=gold)) == {"pointing_accuracy": 0.5}  # two values are the greatest
+    assert metrics.truth(label_map(found, {}, gold=torch.zeros(2, 3, dtype=torch.bool))) == {"pointing_accuracy": None}
+    assert metrics.truth(label_map(found, {})) == {}

@@ -37,7 +37,7 @@ from zoo.attention import (
     log_probability,
     record,
 )
-from zoo.maps import Writer, describe, diagnose, labelled, load, plots
+from zoo.maps import Writer, describe, diagnose, label_map, load, plots
 from zoo.maps.metrics import truth
 from zoo.maps.rollout import rollout
 from zoo.tasks.vision import ViT
@@ -224,7 +224,7 @@ def test_steps_of_a_decoder() -> None:
     with record(attend) as found:
         for length in (4, 6, 5):
             attend(query[:, :, :1], key[:, :, :length], value[:, :, :length], DenseSupport())
-    one = labelled(found[""], {}, index_in_batch=1)
+    one = label_map(found[""], {}, index_in_batch=1)
     assert one.axes == ("head", "step", "key")
     assert one.permitted is not None
     assert one.permitted[0].sum(-1).tolist() == [4, 6, 5]

@@ -28,7 +28,7 @@ class Small(ImageClassifierNet):
         found: Tensor = self.second(self.first(pixels))
         return found
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return ["first", "second", "head"]
 
 
@@ -73,7 +73,7 @@ def test_stages_before_the_given_one_are_frozen(tuned_from: str | None, trained:
 
 def test_published_weights_are_those_of_the_backbone_without_its_last_layer() -> None:
     made = encoder()
-    names = made.published(Small(channels=3, height=SIDE, width=SIDE, classes=5).state_dict())
+    names = made.load_published(Small(channels=3, height=SIDE, width=SIDE, classes=5).state_dict())
     assert set(names) == {name for name in made.state_dict() if name.startswith("backbone.") and ".head." not in name}
 
 

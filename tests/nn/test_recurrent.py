@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.rnn.kernels import Steps, shifted
-from zoo.nn.rnn.modules import Recurrent, packed, padded_lstm
+from zoo.nn.rnn.kernels import Steps, shift_states
+from zoo.nn.rnn.modules import Recurrent, padded_lstm, run_packed
 
 LENGTHS = torch.tensor([3, 1, 7, 4, 7])
 OWNERS = torch.arange(5).repeat_interleave(LENGTHS)
@@ -81,7 +81,7 @@ def test_pytorchs_module_on_the_same_rows(kind: Literal["gru", "lstm"], monkeypa
     torch.testing.assert_close(net(x, OWNERS, LENGTHS), before, rtol=0.0, atol=1e-12)
     steps = Steps.of(OWNERS, LENGTHS, 2)
     of_one = Recurrent(dim=4, hidden=3, kind=kind).double()
-    assert packed(of_one.layers[0], x, steps).shape == (len(x), 6)
+    assert run_packed(of_one.layers[0], x, steps).shape == (len(x), 6)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, torch.tensor([4] * 5)], ids=["of several lengths", "of one"])
@@ -157,7 +157,7 @@ def test_rows_by_step() -> None:
     for order, places in zip(steps.order, steps.places, strict=True):
         assert torch.equal(order[places], numbers)
     rows = steps.order[0].view(1, -1, 1)
-    before = shifted(rows + 1, steps.sizes)[0, :, 0] - 1  # -1 where there was none
+    before = shift_states(rows + 1, steps.sizes)[0, :, 0] - 1  # -1 where there was none
     is_first = torch.cat([torch.tensor([True]), OWNERS.diff() > 0])[steps.order[0]]
     assert torch.equal(before, torch.where(is_first, -1, steps.order[0] - 1))
 

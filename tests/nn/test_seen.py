@@ -40,9 +40,9 @@ def test_gold_cells_are_those_of_a_brute_force() -> None:
 def test_a_large_picture_is_drawn_smaller_with_the_same_part_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = [torch.zeros(3, 40, 90, dtype=torch.uint8)]
     original = OriginalImage(pictures, 0, (4.0, 9.0, 20.0, 45.0))
-    assert original.drawn().shape == original.drawn().size == (40, 90)
-    assert original.drawn().seen == original.seen
+    assert original.read().shape == original.read().size == (40, 90)
+    assert original.read().seen == original.seen
     monkeypatch.setattr(image_input, "_MOST_DRAWN", 900)
-    drawn = original.drawn()
+    drawn = original.read()
     assert (drawn.shape, drawn.size) == ((20, 45), (40, 90))
     assert drawn.seen == (2.0, 4.5, 10.0, 22.5)

@@ -47,7 +47,7 @@ def load_source(module: Task, name: Path | str) -> Mapping[str, Any]:
     """Reads a checkpoint, or weights that were published elsewhere (`torchvision:resnet50`)."""
     if not is_published(name):
         return checkpoint.read(name)
-    weights = module.published(str(name))
+    weights = module.load_published(str(name))
     return {"state_dict": weights.weights, "zoo": {"data": weights.data}, "is_part": weights.is_part}
 
 
@@ -97,7 +97,7 @@ def load_matching_weights(
         by_axis = {axis % weight.dim(): vocabulary for axis, vocabulary in axes.get(name, {}).items()}
         old = old_weights[name]
         if not by_axis and weight.shape != old.shape:
-            resized = module.resized(name, old, weight.shape)
+            resized = module.resize_parameter(name, old, weight.shape)
             old = old if resized is None else resized
         if _copy(name, weight, old, by_axis, old_data, data, path):
             copied += 1

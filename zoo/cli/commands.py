@@ -72,12 +72,12 @@ def predict(options: argparse.Namespace) -> None:
     form = choose_form(options.out, options.format)
     module = _build_module(options)
     keywords = given(options, module.predict_options)
-    arriving_rows = module.arriving(**keywords)
+    arriving_rows = module.stream_predictions(**keywords)
     if arriving_rows is not None:
         _predict_arriving(arriving_rows, options, form)
         return
     with nullcontext(sanitize(sys.stdout)) if options.out is None else open_output(options.out) as file:
-        examples = module.beside(_iter_examples(module, options, module.predictor(**keywords)), **keywords)
+        examples = module.write_sidecars(_iter_examples(module, options, module.predictor(**keywords)), **keywords)
         count = write_examples(file, examples, form, module.answer_column)
     if options.out is not None:
         stream = sys.stderr if is_stream(options.out) else sys.stdout
@@ -273,7 +273,7 @@ def _find_worst(module: Task, data: TaskData, split: str, count: int) -> list[di
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         examples += [row for row in rows if row["split"] == split and row["loss"] is not None]
         examples = sorted(examples, key=lambda row: -row["loss"])[:count]
-    descriptions = module.maps(data, MapOptions(ids=[row["id"] for row in examples])).looks()
+    descriptions = module.maps(data, MapOptions(ids=[row["id"] for row in examples])).describe_chosen()
     names = ("id", *module.input_columns, "label", "prediction", "probability", "score", "loss")
     return [
         {**{key: row[key] for key in names if key in row}, "where it looks": description}

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from zoo.lazy_exports import import_lazily
 
 if TYPE_CHECKING:
-    from zoo.maps.build_labelled_map import edge_gold, labelled
+    from zoo.maps.build_labelled_map import edge_gold, label_map
     from zoo.maps.labelled_map import LabelledMap
     from zoo.maps.store_reader import Example, Maps, load
     from zoo.maps.store_writer import Writer
 else:
     __getattr__ = import_lazily(__name__, __file__)
 
-__all__ = ["Example", "LabelledMap", "Maps", "Writer", "edge_gold", "labelled", "load"]
+__all__ = ["Example", "LabelledMap", "Maps", "Writer", "edge_gold", "label_map", "load"]

@@ -19,7 +19,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def unchanged(index: Path) -> set[str]:
+def find_unchanged(index: Path) -> set[str]:
     """Returns the files whose content has the digest that the index lists."""
     folder = index.parent
     listed = read_json(index).get("digests", {})

@@ -24,7 +24,7 @@ _MOST_DENSE = 2**24
 Labels = Mapping[str, Sequence[str]]
 
 
-def labelled(
+def label_map(
     found: AttentionMap,
     axis_labels: Labels,
     *,
@@ -136,7 +136,7 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
     if not 0 <= index < found.weights.shape[batch]:
         raise ValueError(f"{found.site} has a batch of {found.weights.shape[batch]}, there is no example {index}")
     if (pairs := _many_pairs(found)) is not None:
-        return _listed(found.example(index), pairs, labels, gold, index)
+        return _list_pairs(found.example(index), pairs, labels, gold, index)
     weights, permitted = _laid_out(found, index)
     axes: tuple[str, ...] = ("head", "query", "key")
     if "step" in found.axes:
@@ -144,7 +144,7 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
         axes = ("head", "step", "query", "key")
         if weights.shape[2] == 1 and "query" not in labels:  # the step is the query of a decoder
             weights, permitted, axes = weights.squeeze(2), permitted.squeeze(2), ("head", "step", "key")
-    kept = _kept(found.site, axes[1:], permitted, labels)
+    kept = _find_real(found.site, axes[1:], permitted, labels)
     if gold is not None:
         gold = _cut_gold(found.site, gold.cpu(), weights.shape[1:], list(kept.values()), index)
     for dim, positions in enumerate(kept.values(), start=1):
@@ -171,7 +171,7 @@ def _many_pairs(found: AttentionMap) -> Int[Tensor, "2 e"] | None:
     return found.layout.pairs() if is_large else None
 
 
-def _listed(
+def _list_pairs(
     found: AttentionMap, pairs: Int[Tensor, "2 e"], labels: Labels, gold: Tensor | None, index: int
 ) -> LabelledMap:
     """Returns the map of one example as a list of its pairs; a pair is there if any head has it."""
@@ -243,7 +243,7 @@ def _laid_out(found: AttentionMap, index: int) -> tuple[Float[Tensor, "*step h q
     )
 
 
-def _kept(
+def _find_real(
     site: str, axes: tuple[str, ...], permitted: Bool[Tensor, "#h ... k"], labels: Labels
 ) -> dict[str, Int[Tensor, " _"]]:
     """Returns the positions along each axis that are not padding."""

@@ -57,7 +57,7 @@ def frames(found: LabelledMap, *, rows: int = ROWS, most_keys: int | None = None
             columns: dict[str, Any] = {"layer": found.layer}
             if head is not None:
                 columns["head"] = "mean" if head == MEAN else head
-            columns |= {axis: _named(names[axis], position) for axis, position in positions.items()}
+            columns |= {axis: _to_categorical(names[axis], position) for axis, position in positions.items()}
             columns["weight"] = pairs.weights[piece].numpy()
             if found.has_edges:
                 columns["is_self_loop"] = (positions["source"] == positions["target"]) & found.attends_to_itself
@@ -78,10 +78,10 @@ def heaviest(pairs: Pairs, most: int) -> Int[Tensor, " k"]:
 def query_columns(found: LabelledMap, query: Int[Tensor, " n"]) -> dict[str, pd.Categorical]:
     """Returns the labels of queries along each of their axes."""
     positions = _positions(found, found.query_axes, query)
-    return {axis: _named(_categories(found.labels[axis]), position) for axis, position in positions.items()}
+    return {axis: _to_categorical(_categories(found.labels[axis]), position) for axis, position in positions.items()}
 
 
-def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def concat(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Concatenates tables. Labels stay categorical, since a large graph repeats few labels in many rows."""
     import pandas as pd
 
@@ -161,7 +161,7 @@ def _categories(labels: Sequence[str]) -> tuple[Any, np.ndarray]:
     return pd.CategoricalDtype(pd.Index(list(number), dtype=object)), codes
 
 
-def _named(names: tuple[Any, np.ndarray], position: np.ndarray) -> pd.Categorical:
+def _to_categorical(names: tuple[Any, np.ndarray], position: np.ndarray) -> pd.Categorical:
     import pandas as pd
 
     dtype, codes = names

@@ -70,7 +70,7 @@ def sentence(
         noun, among: Nouns for the query and for a key.
     """
     among = among or _AMONG.get(noun, noun)
-    who = f"{noun} {_quoted(query)} attends to"
+    who = f"{noun} {_quote(query)} attends to"
     count = len(keys)
     if not count:
         return f"{who} nothing: it has no {pluralize(among)}"
@@ -78,14 +78,14 @@ def sentence(
         return f"{who} nothing: {_crowd(count, itself, among)}, all with weight 0"
 
     def named(i: int) -> str:
-        return f"{'itself' if i == itself else _quoted(keys[i])} ({number(weights[i])})"
+        return f"{'itself' if i == itself else _quote(keys[i])} ({number(weights[i])})"
 
     if count == 1:
         return f"{who} {named(0)}: it has no choice"
     order = sorted(range(count), key=lambda i: -weights[i])
     greatest = weights[order[0]]
     if count > 2 and greatest < max(4 / (3 * count), 0.05):
-        return f"{who} nothing in particular: {_crowd(count, itself, among)}, none above {_ceiling(greatest)}"
+        return f"{who} nothing in particular: {_crowd(count, itself, among)}, none above {_round_up(greatest)}"
     most = [i for i in order if weights[i] >= greatest / 1.5][:_NAMED]
     less = [i for i in order[len(most) :] if weights[i] >= max(greatest / 4, 0.05)][: _NAMED - len(most)]
     said = f"{who} {_and([named(i) for i in most])}"
@@ -109,11 +109,11 @@ def _names(labels: Sequence[str]) -> list[str]:
     times, seen, names = Counter(labels), Counter[str](), []
     for label in labels:
         seen[label] += 1
-        names.append(label if times[label] == 1 else f"{_quoted(label)} #{seen[label]}")
+        names.append(label if times[label] == 1 else f"{_quote(label)} #{seen[label]}")
     return names
 
 
-def _quoted(label: str) -> str:
+def _quote(label: str) -> str:
     is_plain = any(c.isalnum() for c in label) and label == label.strip() and label.isprintable()
     return label if is_plain else f'"{label}"' if label.isprintable() else repr(label)
 
@@ -125,7 +125,7 @@ def number(weight: float) -> str:
     return f"{weight:.2f}".removeprefix("0")
 
 
-def _ceiling(weight: float) -> str:
+def _round_up(weight: float) -> str:
     """Formats a weight rounded up, so that "none above" is true; the margin allows for floating-point error."""
     return number(math.ceil(weight * 100 - 1e-4) / 100)
 

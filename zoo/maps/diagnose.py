@@ -39,7 +39,7 @@ def edge_entropy(weights: Float[Tensor, "e h"], target: Int[Tensor, " e"], targe
     return _sums(-torch.xlogy(share, share), target, targets) + 0.0 * (total / total)
 
 
-def normalised(entropy: Float[Tensor, "..."], keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+def normalize(entropy: Float[Tensor, "..."], keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Divides entropy by its maximum, log(keys): 1 is uniform. NaN for a query with one key."""
     return torch.where(keys > 1, entropy / keys.clamp(min=2).log(), torch.nan)
 
@@ -81,7 +81,7 @@ def table(found: LabelledMap) -> pd.DataFrame:
             **query_columns(found, torch.arange(pairs.queries)),
             "keys": keys.numpy(),
             "entropy": nats.numpy(),
-            "normalised_entropy": normalised(nats, keys).numpy(),
+            "normalised_entropy": normalize(nats, keys).numpy(),
             "effective_keys": effective_keys(nats).numpy(),
         }
         if found.attends_to_itself:

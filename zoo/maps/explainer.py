@@ -102,7 +102,7 @@ class LabelledAttention:
     gold: Bool[Tensor, "..."] | None = None
 
     @classmethod
-    def of_weights(
+    def from_weights(
         cls,
         name: str,
         weights: Float[Tensor, "n k"],
@@ -116,7 +116,7 @@ class LabelledAttention:
         return cls(found, axis_labels, nouns, gold)
 
     @classmethod
-    def of_axes(
+    def from_axes(
         cls, found: AttentionMap, query: Axis, key: Axis, gold: Bool[Tensor, "..."] | None = None
     ) -> LabelledAttention:
         """Labels the queries (or steps, or targets of edges) and the keys (or sources of edges) of a map."""
@@ -183,7 +183,7 @@ class ExplainedExample(ABC):
         of_site = self.find_axes(recorded.site)
         if of_site is None:
             return LabelledAttention(recorded)
-        return LabelledAttention.of_axes(recorded, axes[of_site.query], axes[of_site.key])
+        return LabelledAttention.from_axes(recorded, axes[of_site.query], axes[of_site.key])
 
     def derived_maps(self) -> Iterable[LabelledAttention]:
         """Yields maps that are computed from recorded ones, such as the scored map."""
@@ -242,7 +242,7 @@ class Explainer(ABC):
             DataError: There is no such id.
         """
         if self.options.ids is None:
-            return self.typical(self.options.pictures)
+            return self.sample(self.options.pictures)
         names, wanted = self.names(), set(self.options.ids)
         at = {name: position for position, name in enumerate(names) if name in wanted}
         for each in self.options.ids:
@@ -267,15 +267,15 @@ class Explainer(ABC):
     def names(self) -> Sequence[str]:
         """Returns the ids of everything that can be drawn."""
 
-    def typical(self, count: int) -> list[int]:
+    def sample(self, count: int) -> list[int]:
         """Returns positions in `names` of at most `count` typical examples; by default the first ones."""
         return list(range(len(self.names())))[:count]
 
-    def measured(self, count: int) -> list[int]:
+    def sample_for_faithfulness(self, count: int) -> list[int]:
         """Returns positions in `names` of at most `count` examples whose faithfulness is measured by default."""
-        return self.typical(count)
+        return self.sample(count)
 
-    def occludable(self, position: int) -> Sequence[Perturbable]:
+    def make_perturbable(self, position: int) -> Sequence[Perturbable]:
         """Returns the example at a position in `names` as inputs that can be left out, for `--faithfulness`.
 
         If an example has inputs of several kinds, such as words and sentences, there is one element for each kind, in
@@ -299,7 +299,7 @@ class Explainer(ABC):
         return {}
 
     @property
-    def truth_of(self) -> str:
+    def truth_label(self) -> str:
         """The examples and the map that `truth` is computed from: "test pictures, rollout"."""
         return f"{self.noun}s"
 
@@ -313,7 +313,7 @@ class Explainer(ABC):
         return [f"maps and drawings of {count_noun(len(self.chosen), self.noun)}"]
 
     @abstractmethod
-    def looks(self) -> list[str]:
+    def describe_chosen(self) -> list[str]:
         """Describes the scored map of each element of `chosen` in words."""
 
 

@@ -75,7 +75,7 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
         print(line)
     for measure, value in writer.truth.items():
         if value is not None:
-            print(f"truth/{measure} {value:.4f} ({source.truth_of})")
+            print(f"truth/{measure} {value:.4f} ({source.truth_label})")
     for line in () if measured is None else measured.lines():
         print(line)
     for line in words:
@@ -97,12 +97,12 @@ class _Notes:
         if self.cut:
             of = "" if source.is_one_example else f" a {source.noun}"
             remedy = "raise --budget, or name fewer with --layers"
-            yield f"the budget of {source.options.budget:,} bytes{of} left out {sized(self.cut)}: {remedy}"
+            yield f"the budget of {source.options.budget:,} bytes{of} left out {list_sizes(self.cut)}: {remedy}"
         for site, reason in self.silent.items():
             yield f"{site} has no map: {reason}"
 
 
-def sized(cut: dict[str, int]) -> str:
+def list_sizes(cut: dict[str, int]) -> str:
     """Returns a list of sites with the sizes of their maps in bytes, as text."""
     return ", ".join(f"{site} {size:,}" for site, size in cut.items())
 

@@ -64,7 +64,7 @@ def _inversions(values: Int[Tensor, " n"]) -> int:
     return found
 
 
-def ranked(values: Float[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
+def rank(values: Float[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
     """Returns the inputs from the greatest value to the least; inputs with equal values are in random order."""
     shuffled = torch.randperm(len(values), generator=generator)
     return shuffled[values.detach().cpu()[shuffled].argsort(descending=True, stable=True)]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from zoo.errors import DataError
 from zoo.maps.describe import number
-from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
-from zoo.maps.perturbation import Perturbable, frozen, has_weights, permuted, uniform
+from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, rank, sufficiency
+from zoo.maps.perturbation import Perturbable, freeze_weights, has_weights, make_uniform, permute_weights
 from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Faithfulness:
 
     def __init__(self, source: Explainer, count: int) -> None:
         self.source = source
-        self.chosen = source.chosen if source.options.ids is not None else source.measured(count)
+        self.chosen = source.chosen if source.options.ids is not None else source.sample_for_faithfulness(count)
         self.rows: list[Measured] = []
         first = next(self._examples(), None)
         if first is None:
@@ -114,7 +114,7 @@ class Faithfulness:
         """Yields the table in pieces and collects it in `rows`."""
         import pandas as pd
 
-        found = self._measured()
+        found = self._measure()
         while piece := list(islice(found, _AT_ONCE)):
             self.rows += piece
             yield pd.DataFrame(piece, columns=list(Measured._fields)).astype({"value": float})
@@ -195,18 +195,18 @@ class Faithfulness:
         """Yields id and kinds of inputs of the examples that have at least two inputs."""
         names = self.source.names()
         for position in self.chosen:
-            kinds = [each for each in self.source.occludable(position) if len(each.attention) > 1]
+            kinds = [each for each in self.source.make_perturbable(position) if len(each.attention) > 1]
             if kinds:
                 yield names[position], kinds
 
-    def _measured(self) -> Iterator[Measured]:
+    def _measure(self) -> Iterator[Measured]:
         has_attention = has_weights(self.source.net)
         for name, kinds in self._examples():
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
             for example in kinds:
                 found = list(_measures(example, generator, _size(kinds)))
                 if has_attention:
-                    with frozen(self.source.net):
+                    with freeze_weights(self.source.net):
                         found.append((MAP, _FROZEN, kendall_tau(example.attention, example.gradient())))
                 for row in found:
                     yield Measured(name, example.noun, len(example.attention), *row)
@@ -225,7 +225,7 @@ def _measures(example: Perturbable, generator: torch.Generator, size: int) -> It
     """
     attention, gradient = example.attention.detach().cpu(), example.gradient().cpu()
     inputs = len(attention)
-    orders = [(MAP, ranked(attention, generator)), (GRADIENT, ranked(gradient, generator))]
+    orders = [(MAP, rank(attention, generator)), (GRADIENT, rank(gradient, generator))]
     orders += [(RANDOM, torch.randperm(inputs, generator=generator)) for _ in range(_draws(size))]
     tops = [first_inputs(order) for _, order in orders]
     singles = torch.arange(inputs)
@@ -291,9 +291,9 @@ def _whole(net: nn.Module, example: Perturbable, generator: torch.Generator, siz
     yield "", _WHOLE, float(before)
     if not has_weights(net):
         return
-    with uniform(net):
+    with make_uniform(net):
         yield "", _UNIFORM, float(before - example.score(whole[:1]))
-    with permuted(net, generator):
+    with permute_weights(net, generator):
         yield "", _PERMUTED, float((before - example.score(whole)).abs().quantile(0.5))
 
 

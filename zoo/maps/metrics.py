@@ -35,7 +35,7 @@ def edge_auc(
     weights: Float[Tensor, "..."], gold: Bool[Tensor, "..."], permitted: Bool[Tensor, "..."] | None = None
 ) -> float | None:
     """Computes the area under the ROC curve: the probability that a gold pair outweighs another; ties count half."""
-    w, g, _ = _listed(weights, gold, permitted, None)
+    w, g, _ = _flatten(weights, gold, permitted, None)
     return _average(_auc(w, g, torch.zeros_like(w, dtype=torch.int64)))
 
 
@@ -46,7 +46,7 @@ def edge_auc_per_target(
     permitted: Bool[Tensor, " e"] | None = None,
 ) -> float | None:
     """Computes the mean AUC over the targets that have both gold edges and others."""
-    w, g, t = _listed(weights, gold, permitted, target)
+    w, g, t = _flatten(weights, gold, permitted, target)
     return _average(_auc(w, g, t))
 
 
@@ -62,8 +62,8 @@ def pointing(
     If several keys have the greatest weight, the value is the share of them that is gold, so that equal weights score
     as chance does. The value of a query whose weights are all 0 is 0.
     """
-    w, g, q = _listed(weights, gold, permitted, query)
-    return _at_queries_with_gold(_links(w, q), g, q)
+    w, g, q = _flatten(weights, gold, permitted, query)
+    return _sum_gold(_links(w, q), g, q)
 
 
 def pointing_accuracy(
@@ -85,8 +85,8 @@ def gold_mass(
     query: Int[Tensor, " e"] | None = None,
 ) -> Float[Tensor, " n"]:
     """Returns for each query with gold the sum of its weights on gold, without normalisation."""
-    w, g, q = _listed(weights, gold, permitted, query)
-    return _at_queries_with_gold(w, g, q)
+    w, g, q = _flatten(weights, gold, permitted, query)
+    return _sum_gold(w, g, q)
 
 
 def mass_on_gold(
@@ -109,8 +109,8 @@ def alignment_counts(
     query: Int[Tensor, " e"] | None = None,
 ) -> tuple[float, float]:
     """Returns |A ∩ S| + |A ∩ P| and |A| + |S|. After summing both over a corpus, AER = 1 - first / second."""
-    w, s, q = _listed(weights, sure, permitted, query)
-    p = s if possible is None else s | _listed(weights, possible, permitted, query)[1]
+    w, s, q = _flatten(weights, sure, permitted, query)
+    p = s if possible is None else s | _flatten(weights, possible, permitted, query)[1]
     links = _links(w, q)
     return float(links[s].sum() + links[p].sum()), float(links.sum() + s.sum())
 
@@ -129,7 +129,7 @@ def alignment_error(
     tie is one link, shared), S are the sure links, and P the possible links, which include S.
     """
     agreed, total = alignment_counts(weights, sure, permitted, possible=possible, query=query)
-    has_sure = bool(_listed(weights, sure, permitted, query)[1].any())
+    has_sure = bool(_flatten(weights, sure, permitted, query)[1].any())
     return 1.0 - agreed / total if has_sure else None
 
 
@@ -200,7 +200,7 @@ class Tally:
         return rows
 
 
-def _listed(
+def _flatten(
     weights: Tensor, gold: Tensor, permitted: Tensor | None, query: Tensor | None
 ) -> tuple[Float[Tensor, " p"], Bool[Tensor, " p"], Int[Tensor, " p"]]:
     """Returns the weights, gold and queries of the permitted pairs as flat tensors.
@@ -230,9 +230,7 @@ def _links(w: Float[Tensor, " p"], query: Int[Tensor, " p"]) -> Float[Tensor, " 
     return is_top / w.new_zeros(queries).index_add(0, query, is_top)[query].clamp(min=1)
 
 
-def _at_queries_with_gold(
-    values: Float[Tensor, " p"], gold: Bool[Tensor, " p"], query: Int[Tensor, " p"]
-) -> Float[Tensor, " n"]:
+def _sum_gold(values: Float[Tensor, " p"], gold: Bool[Tensor, " p"], query: Int[Tensor, " p"]) -> Float[Tensor, " n"]:
     """Sums the values of the gold pairs of each query that has any."""
     queries = _count(query)
     total = values.new_zeros(queries).index_add(0, query[gold], values[gold])

@@ -93,24 +93,24 @@ def gradient_at_rows(
 
 
 def has_weights(net: nn.Module) -> bool:
-    """Returns True if the net has attention that `uniform`, `frozen` and `permuted` can change."""
+    """Returns True if the net has attention that `make_uniform`, `freeze_weights` and `permute_weights` can change."""
     return any(isinstance(module, Attention) for module in net.modules())
 
 
-def uniform(net: nn.Module) -> AbstractContextManager[None]:
+def make_uniform(net: nn.Module) -> AbstractContextManager[None]:
     """Makes all attention weights of a trained net uniform within the context.
 
     Wiegreffe & Pinter 2019 (section 3.2) train a model with uniform weights instead; `attention=uniform` does that.
     """
-    return _normalised(net, lambda normalise: Uniform())
+    return _replace_normalizers(net, lambda normalise: Uniform())
 
 
-def frozen(net: nn.Module) -> AbstractContextManager[None]:
+def freeze_weights(net: nn.Module) -> AbstractContextManager[None]:
     """Makes attention weights constant for gradients within the context (Jain & Wallace 2019, section 4.1)."""
-    return _normalised(net, lambda normalise: _Changed(normalise, lambda weights, support: weights.detach()))
+    return _replace_normalizers(net, lambda normalise: _Changed(normalise, lambda weights, support: weights.detach()))
 
 
-def permuted(net: nn.Module, generator: torch.Generator) -> AbstractContextManager[None]:
+def permute_weights(net: nn.Module, generator: torch.Generator) -> AbstractContextManager[None]:
     """Permutes the weights of each query among its keys within the context (Jain & Wallace 2019, algorithm 2).
 
     Permutations are drawn separately for each head and example.
@@ -124,7 +124,7 @@ def permuted(net: nn.Module, generator: torch.Generator) -> AbstractContextManag
         moved = torch.zeros_like(weights).scatter(-1, in_order, weights.gather(-1, drawn))
         return moved.masked_fill(~is_key, 0.0)
 
-    return _normalised(
+    return _replace_normalizers(
         net, lambda normalise: _Changed(normalise, lambda weights, support: support.apply_per_query(of_row, weights))
     )
 
@@ -155,7 +155,7 @@ class _Changed(Normalizer):
 
 
 @contextmanager
-def _normalised(net: nn.Module, changed: Callable[[Normalizer], Normalizer]) -> Iterator[None]:
+def _replace_normalizers(net: nn.Module, changed: Callable[[Normalizer], Normalizer]) -> Iterator[None]:
     """Replaces the normalisers of all sites within the context."""
     found = [(module, module.normalizer) for module in net.modules() if isinstance(module, Attention)]
     try:

@@ -18,11 +18,11 @@ def rollout(layers: Iterable[Float[Tensor, "b n n"]]) -> Float[Tensor, "b n n"]:
             generator, one layer is in memory at a time.
     """
 
-    def with_residual(weights: Tensor) -> Tensor:
+    def add_residual(weights: Tensor) -> Tensor:
         total = 0.5 * weights + 0.5 * torch.eye(weights.shape[-1], device=weights.device)
         return total / total.sum(-1, keepdim=True)
 
-    return reduce(lambda product, each: each @ product, map(with_residual, layers))
+    return reduce(lambda product, each: each @ product, map(add_residual, layers))
 
 
 def gradient_rollout(layers: Iterable[Float[Tensor, "b n n"]]) -> Float[Tensor, "b n n"]:
@@ -31,5 +31,5 @@ def gradient_rollout(layers: Iterable[Float[Tensor, "b n n"]]) -> Float[Tensor, 
     Args:
         layers: A of each layer, from the first to the last: the mean over heads of relu(gradient * weights) (eq. 5).
     """
-    with_residual = (weights + torch.eye(weights.shape[-1], device=weights.device) for weights in layers)
-    return reduce(lambda product, each: each @ product, with_residual)
+    matrices = (weights + torch.eye(weights.shape[-1], device=weights.device) for weights in layers)
+    return reduce(lambda product, each: each @ product, matrices)

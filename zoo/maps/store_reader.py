@@ -124,7 +124,7 @@ class Maps(Mapping[str, Example]):
         """
         import pandas as pd
 
-        from zoo.maps.dataframes import frames, joined
+        from zoo.maps.dataframes import concat, frames
 
         chosen = list(self) if examples is None else list(examples)
         parts = []
@@ -138,7 +138,7 @@ class Maps(Mapping[str, Example]):
                     parts.append(piece)
         if not parts:
             raise DataError(f"{self.folder}: there are no such maps")
-        return joined(parts)
+        return concat(parts)
 
     def _read(self, site: str, entry: Mapping[str, Any]) -> LabelledMap:
         with self._damage(f"the map of {site}"):

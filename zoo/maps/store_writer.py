@@ -31,7 +31,7 @@ from zoo.errors import DataError, did_you_mean
 from zoo.io.atomic import sync_folder
 from zoo.io.config_files import read_json
 from zoo.maps import atomic_folder, metrics
-from zoo.maps.build_labelled_map import Heads, labelled
+from zoo.maps.build_labelled_map import Heads, label_map
 from zoo.maps.index import FORMAT, KIND, IndexFile
 from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.tensors import TensorFile, storable
@@ -88,7 +88,7 @@ class Writer:
         self._is_new = not self.folder.exists()
         self._own: set[str] = set()
         if (self.folder / INDEX).exists():
-            self._own = {INDEX, ARRAYS, *atomic_folder.unchanged(self.folder / INDEX)}
+            self._own = {INDEX, ARRAYS, *atomic_folder.find_unchanged(self.folder / INDEX)}
             for name in (INDEX, ARRAYS, SCORES):
                 atomic_folder.check_free(self.folder, name, self._own)
         with self._naming_errors():
@@ -135,7 +135,7 @@ class Writer:
         """Writes maps of one example: the map of a site, or a recording.
 
         If sites have different axes (encoder, decoder), add each group of sites by a call of its own, in succession.
-        For the other arguments see `labelled`.
+        For the other arguments see `label_map`.
 
         Args:
             about: Facts about the example, such as its label and the prediction, in plain types.
@@ -153,7 +153,7 @@ class Writer:
         found = {maps.site: maps} if isinstance(maps, AttentionMap) else maps
         options: dict[str, Any] = {"gold": gold, "index_in_batch": index_in_batch, "nouns": nouns}
         made = {
-            site: labelled(each, axis_labels, heads=self._heads, layer=self._layer(site), **options)
+            site: label_map(each, axis_labels, heads=self._heads, layer=self._layer(site), **options)
             for site, each in found.items()
         }
         with self._naming_errors():
@@ -256,7 +256,7 @@ class Writer:
         for part in ("source", "target", "permitted", "gold"):
             tensor = getattr(found, part)
             if tensor is not None:
-                arrays[part] = self._shared(f"{name}:{part}", tensor)
+                arrays[part] = self._share(f"{name}:{part}", tensor)
         return {
             "layer": found.layer,
             "axes": list(found.axes),
@@ -266,7 +266,7 @@ class Writer:
             "arrays": arrays,
         }
 
-    def _shared(self, name: str, tensor: Shaped[Tensor, "..."]) -> str:
+    def _share(self, name: str, tensor: Shaped[Tensor, "..."]) -> str:
         """Returns the name of an array with this content; layers of one example share edges, masks and gold."""
         digest = hashlib.blake2b(tensor.contiguous().numpy().data, digest_size=16)
         digest.update(repr((tensor.dtype, tensor.shape)).encode())

@@ -44,7 +44,7 @@ def check(found: LabelledMap) -> None:
     """
     axes, shape = found.axes, tuple(found.weights.shape)
     if len(axes) != len(shape) or len(set(axes)) != len(axes) or not found.weights.is_floating_point():
-        raise ValidationError(f"its weights are {_of(found.weights)}, and its axes are {', '.join(axes)}")
+        raise ValidationError(f"its weights are {_describe(found.weights)}, and its axes are {', '.join(axes)}")
     sizes = dict(zip(axes, shape, strict=True))
     sizes |= {axis: len(labels) for axis, labels in found.labels.items() if axis not in axes}
     for axis, labels in found.labels.items():
@@ -66,12 +66,12 @@ def check(found: LabelledMap) -> None:
     pairs = tuple(size for axis, size in sizes.items() if axis in axes and axis != "head")
     for name, mask, full in (("permitted", found.permitted, shape), ("gold", found.gold, pairs)):
         fits = mask is None or (mask.dtype == torch.bool and _broadcasts(tuple(mask.shape), full))
-        _expect(fits, f"{name} is {_of(mask)}, and does not fit weights of {shape}")
+        _expect(fits, f"{name} is {_describe(mask)}, and does not fit weights of {shape}")
 
 
 def _check_ends(name: str, ends: Tensor | None, edges: int, count: int) -> None:
     if ends is None or ends.dtype not in (torch.int32, torch.int64) or tuple(ends.shape) != (edges,):
-        raise ValidationError(f"{name} is {_of(ends)}, and there are {edges:,} edges")
+        raise ValidationError(f"{name} is {_describe(ends)}, and there are {edges:,} edges")
     if edges and not 0 <= int(ends.min()) <= int(ends.max()) < count:
         raise ValidationError(f"{name} has {int(ends.min())} to {int(ends.max())}, and there are {count:,} labels")
 
@@ -86,5 +86,5 @@ def _expect(holds: bool, message: str) -> None:
         raise ValidationError(message)
 
 
-def _of(tensor: Tensor | None) -> str:
+def _describe(tensor: Tensor | None) -> str:
     return "missing" if tensor is None else f"{str(tensor.dtype)[6:]} of {tuple(tensor.shape)}"

@@ -91,16 +91,16 @@ class Packing:
     def last_support(self, group: Group) -> DenseSupport:
         """Returns the support of a group's last query, if padding is in front."""
         missing = self._missing[list(group.sequences)]
-        return self._of_real(np.arange(group.length) >= missing[:, None], causal=True)
+        return self._make_support(np.arange(group.length) >= missing[:, None], causal=True)
 
     def _support(self, group: Group, causal: bool) -> DenseSupport:
         """Returns the support of a group, if padding is at the end."""
         if causal:
             return _CAUSAL
         lengths = self.lengths[list(group.sequences)]
-        return self._of_real(np.arange(group.length) < lengths[:, None], causal=False)
+        return self._make_support(np.arange(group.length) < lengths[:, None], causal=False)
 
-    def _of_real(self, real: np.ndarray[Any, Any], causal: bool) -> DenseSupport:
+    def _make_support(self, real: np.ndarray[Any, Any], causal: bool) -> DenseSupport:
         if real.all():
             return _CAUSAL if causal else DenseSupport()
         return DenseSupport.from_key_mask(torch.from_numpy(real).to(self.device), causal=causal)

@@ -138,20 +138,20 @@ class Task(pl.LightningModule, ABC):
         """Returns site -> gold attention of a training batch, shaped as the weights of that site without heads."""
         return {}
 
-    def needing_reward(self) -> list[str]:
+    def find_reward_sites(self) -> list[str]:
         """Returns the names of the attention sites that pass no gradient and learn from a reward alone."""
         sites = [(name, part) for name, part in self.named_modules() if isinstance(part, Attention)]
         return [name for name, site in sites if site.normalizer.traits.needs_reward]
 
     def check_rewards(self) -> None:
         """Refuses, at start-up, attention that this training step would never teach."""
-        if not self.rewards and (found := self.needing_reward()):
+        if not self.rewards and (found := self.find_reward_sites()):
             raise ConfigError(
                 f"model: {found[0]} draws keys without a gradient and learns from rewards, which only models that "
                 "write texts give; attention=hard passes a gradient"
             )
 
-    def real_queries(self, batch: Any) -> Mapping[str, Tensor]:
+    def query_masks(self, batch: Any) -> Mapping[str, Tensor]:
         """Returns site -> mask (b,q) of queries that are not padding, for sites whose support does not hold it."""
         return {}
 
@@ -218,7 +218,7 @@ class Task(pl.LightningModule, ABC):
         """
         return self.predict_step
 
-    def arriving(self, **how: Any) -> Iterator[dict[str, Any]] | None:
+    def stream_predictions(self, **how: Any) -> Iterator[dict[str, Any]] | None:
         """Returns the rows that `zoo predict` writes of an input that is still arriving, each as soon as it is known.
 
         Args:
@@ -229,7 +229,7 @@ class Task(pl.LightningModule, ABC):
         """
         return None
 
-    def beside(self, examples: Iterator[list[dict[str, Any]]], **how: Any) -> Iterator[list[dict[str, Any]]]:
+    def write_sidecars(self, examples: Iterator[list[dict[str, Any]]], **how: Any) -> Iterator[list[dict[str, Any]]]:
         """Passes on the rows that `zoo predict` writes, in the order of the input, and may write files beside them.
 
         Args:
@@ -245,15 +245,15 @@ class Task(pl.LightningModule, ABC):
         Fine-tuning uses it to keep the weights of names that both data sets have.
         """
 
-    def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
+    def resize_parameter(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
         """Resizes a parameter for fine-tuning at another resolution or length; returns None if it cannot be resized."""
         return None
 
-    def published(self, name: str) -> Published:
+    def load_published(self, name: str) -> Published:
         """Returns published weights, for `init=SOURCE:NAME`."""
         raise ConfigError(f"init={name}: there are no published weights for this model")
 
-    def stages(self) -> Sequence[str]:
+    def layer_groups(self) -> Sequence[str]:
         """Returns prefixes of parameter names from input to output, for layer-wise decay of the learning rate."""
         return ()
 

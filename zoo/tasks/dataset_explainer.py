@@ -48,10 +48,10 @@ class DatasetExplainer(Explainer):
     def names(self) -> list[str]:
         return list(self.records.ids)
 
-    def typical(self, count: int) -> list[int]:
-        return self.measured(count)
+    def sample(self, count: int) -> list[int]:
+        return self.sample_for_faithfulness(count)
 
-    def measured(self, count: int) -> list[int]:
+    def sample_for_faithfulness(self, count: int) -> list[int]:
         """Returns examples at equal distances in the split, since files may be sorted."""
         return spread(self.records.numbers(self.split), count)
 
@@ -69,9 +69,9 @@ class DatasetExplainer(Explainer):
             *super().summary(out),
         ]
 
-    def looks(self) -> list[str]:
+    def describe_chosen(self) -> list[str]:
         examples: Iterator[Any] = self.examples()
-        return [example.said for example in examples]
+        return [example.description for example in examples]
 
     @cached_property
     def _examples(self) -> Examples:

@@ -79,7 +79,7 @@ def get_active(config: Mapping[str, Any]) -> dict[str, Any]:
 def _sum_penalties(module: Task, batch: Any, maps: Recording, factors: Mapping[str, float]) -> Tensor:
     """Returns the weighted sum of the penalties, each a mean over the queries of all sites and processes."""
     total = torch.zeros((), device=module.device)
-    gold, query_masks = module.gold_attention(batch), module.real_queries(batch)
+    gold, query_masks = module.gold_attention(batch), module.query_masks(batch)
     for name, factor in factors.items():
         if maps.silent:
             site, reason = next(iter(maps.silent.items()))

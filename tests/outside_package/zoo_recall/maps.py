@@ -19,7 +19,7 @@ from zoo.extend import (
     Recording,
     describe,
     gradient_at_rows,
-    labelled,
+    label_map,
     picture_name,
     plots,
 )
@@ -45,7 +45,7 @@ class RecallMaps(Explainer):
                 self.module(batch)
             yield MappedQuestion(found, batch)
 
-    def occludable(self, position: int) -> list[Perturbable]:
+    def make_perturbable(self, position: int) -> list[Perturbable]:
         return [PerturbableQuestion(self.module, self.data.batch([self.data.content[1][position]]))]
 
     def truth(self) -> dict[str, float]:
@@ -53,7 +53,7 @@ class RecallMaps(Explainer):
         hits = [hit for each in batches for hit in self.module.pointing_at(each).tolist()]
         return {"pointing_accuracy": sum(hits) / len(hits)}
 
-    def looks(self) -> list[str]:
+    def describe_chosen(self) -> list[str]:
         return [line for example in self.examples() for line in example.words]
 
 
@@ -68,7 +68,7 @@ class MappedQuestion(ExplainedExample):
 
     @property
     def words(self) -> list[str]:
-        return [describe.describe(labelled(m.found, m.axis_labels, nouns=m.nouns), 0) for m in self.maps()]
+        return [describe.describe(label_map(m.found, m.axis_labels, nouns=m.nouns), 0) for m in self.maps()]
 
     def maps(self) -> Iterator[LabelledAttention]:
         (asked,) = self.batch.examples

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from zoo.attention import GAT, Attention, AttentionMap, EdgeSupport, Softmax, record
 from zoo.errors import ZooError
-from zoo.maps import LabelledMap, Writer, dataframes, edge_gold, labelled, load, plots
+from zoo.maps import LabelledMap, Writer, dataframes, edge_gold, label_map, load, plots
 from zoo.tasks.graph.edge_tables import edges, entropies, limits
 from zoo.tasks.graph.plots import neighbourhood
 
@@ -50,11 +50,11 @@ def star(neighbours: int, *, names: str = "{}", gold: bool = True, heads: int = 
         "layers.0", support.softmax(scores + 2 * marks[:, None]), ("edge", "head"), support, tuple(range(heads))
     )
     ids = [names.format(i) for i in range(nodes)]
-    return labelled(found, {"source": ids, "target": ids}, gold=marks if gold else None), ids
+    return label_map(found, {"source": ids, "target": ids}, gold=marks if gold else None), ids
 
 
 def test_each_weight_stands_with_its_edge(recorded) -> None:
-    table = dataframes.joined(list(edges(recorded, IDS)))
+    table = dataframes.concat(list(edges(recorded, IDS)))
     assert list(table.columns) == ["layer", "head", "source", "target", "weight", "is_self_loop"]
     assert len(table) == 2 * 2 * (5 + 5)
     support = recorded["layers.0"].support
@@ -75,12 +75,12 @@ def test_the_table_of_maps_on_disk_is_that_of_the_recording(recorded, tmp_path: 
     with Writer(tmp_path / "maps", model="gat") as writer:
         writer.add("graph", recorded, axis_labels={"source": IDS, "target": IDS})
     read = load(tmp_path / "maps")["graph"]
-    pd.testing.assert_frame_equal(dataframes.joined(list(edges(read))), dataframes.joined(list(edges(recorded, IDS))))
-    mean = dataframes.joined(list(edges(read, heads="mean")))
-    pd.testing.assert_frame_equal(mean, dataframes.joined(list(edges(recorded, IDS, heads="mean"))))
+    pd.testing.assert_frame_equal(dataframes.concat(list(edges(read))), dataframes.concat(list(edges(recorded, IDS))))
+    mean = dataframes.concat(list(edges(read, heads="mean")))
+    pd.testing.assert_frame_equal(mean, dataframes.concat(list(edges(recorded, IDS, heads="mean"))))
     assert set(mean["head"]) == {"mean"}
     by_edge = (
-        dataframes.joined(list(edges(read))).groupby(["layer", "source", "target"], observed=True)["weight"].mean()
+        dataframes.concat(list(edges(read))).groupby(["layer", "source", "target"], observed=True)["weight"].mean()
     )
     for row in mean.itertuples():
         assert row.weight == pytest.approx(by_edge[row.layer, row.source, row.target])
@@ -88,10 +88,10 @@ def test_the_table_of_maps_on_disk_is_that_of_the_recording(recorded, tmp_path: 
 
 def test_layers_keep_their_numbers(recorded) -> None:
     last = {"layers.1": recorded["layers.1"]}
-    assert set(dataframes.joined(list(edges(last, IDS)))["layer"]) == {0}
-    assert set(dataframes.joined(list(edges(last, IDS, layers=["layers.0", "layers.1"])))["layer"]) == {1}
+    assert set(dataframes.concat(list(edges(last, IDS)))["layer"]) == {0}
+    assert set(dataframes.concat(list(edges(last, IDS, layers=["layers.0", "layers.1"])))["layer"]) == {1}
     with pytest.raises(ValueError, match="nothing was recorded"):
-        dataframes.joined(list(edges({})))
+        dataframes.concat(list(edges({})))
 
 
 @pytest.mark.parametrize("name", ["edges.csv", "edges.parquet"])
@@ -100,7 +100,7 @@ def test_tables_are_read_back(recorded, tmp_path: Path, name: str, rows: int) ->
     path = tmp_path / name
     dataframes.write(edges(recorded, IDS, rows=rows), path)
     table = pd.read_csv(path, dtype={"source": str, "target": str}) if path.suffix == ".csv" else pd.read_parquet(path)
-    expected = dataframes.joined(list(edges(recorded, IDS)))
+    expected = dataframes.concat(list(edges(recorded, IDS)))
     for column in expected:
         assert table[column].astype(expected[column].dtype).tolist() == expected[column].tolist()
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -160,7 +160,7 @@ def test_entropy_of_each_node_and_head(recorded, tmp_path: Path) -> None:
     row = table[(table["layer"] == 1) & (table["head"] == 0) & (table["node"] == "bob")].iloc[0]
     assert row["entropy"] == pytest.approx(float(-(weights * weights.log()).sum()), abs=1e-6)
     assert row["neighbours"] == 4
-    assert len(dataframes.joined(list(entropies(recorded, IDS, heads="mean")))) == 2 * 5
+    assert len(dataframes.concat(list(entropies(recorded, IDS, heads="mean")))) == 2 * 5
 
 
 def colours(path: Path) -> set[int]:
@@ -223,7 +223,7 @@ def test_nodes_with_little_around_them(tmp_path: Path) -> None:
     plots.save(neighbourhood(found, "1"), tmp_path / "alone.png")  # its self-loop only
     assert "no neighbour" in texts(neighbourhood(found, "1"))
     support = EdgeSupport.from_edges(torch.tensor([[0], [1]]), 2)
-    bare = labelled(AttentionMap("a", torch.ones(1, 1), ("edge", "head"), support, (0,)), {"target": ["$a$", "b"]})
+    bare = label_map(AttentionMap("a", torch.ones(1, 1), ("edge", "head"), support, (0,)), {"target": ["$a$", "b"]})
     plots.save(neighbourhood(bare, "$a$"), tmp_path / "bare.png")
     with pytest.raises(KeyError, match="there is no target 'c'"):
         neighbourhood(bare, "c")
@@ -231,19 +231,19 @@ def test_nodes_with_little_around_them(tmp_path: Path) -> None:
 
 def test_tables_of_too_many_rows_have_the_heaviest_neighbours(recorded) -> None:
     names = {"source": IDS, "target": IDS}
-    maps = {site: labelled(each, names, layer=number) for number, (site, each) in enumerate(recorded.items())}
-    whole = dataframes.joined(list(edges(maps)))
+    maps = {site: label_map(each, names, layer=number) for number, (site, each) in enumerate(recorded.items())}
+    whole = dataframes.concat(list(edges(maps)))
     degrees = torch.bincount(next(iter(recorded.values())).support.target, minlength=len(IDS))
     assert limits(maps, degrees, len(whole)) == (None, None, [])
     found = limits(maps, degrees, len(whole) - 1)
     assert found.neighbours is not None
     assert found.neighbours < int(degrees.max())
-    few = dataframes.joined(list(edges(maps, most_neighbours=found.neighbours)))
+    few = dataframes.concat(list(edges(maps, most_neighbours=found.neighbours)))
     assert len(few) < len(whole)
     assert f"{found.neighbours} heaviest neighbour" in found.lines[0]
     assert "raise --rows" in found.lines[0]
     by = ["layer", "head", "target"]
     expected = whole.sort_values("weight", ascending=False).groupby(by, observed=True).head(found.neighbours)
     assert set(few.itertuples(index=False, name=None)) == set(expected.itertuples(index=False, name=None))
-    nodes = dataframes.joined(list(entropies(maps, most_nodes=2)))
+    nodes = dataframes.concat(list(entropies(maps, most_nodes=2)))
     assert len(nodes) == 2 * len(whole[["layer", "head"]].drop_duplicates())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from zoo.errors import DataError
-from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL, Graph, row_normalised, sparse_features, undirected
+from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL, Graph, make_undirected, row_normalised, sparse_features
 from zoo.tasks.graph.readers import read_graph
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "graph"
@@ -62,7 +62,7 @@ def test_directed_edges_are_kept_as_given(read) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30))
 def test_undirected_is_the_set_of_pairs_in_both_directions(listed: list[tuple[int, int]]) -> None:
-    edges = undirected(torch.tensor(listed, dtype=torch.int64).reshape(-1, 2).t(), 7)
+    edges = make_undirected(torch.tensor(listed, dtype=torch.int64).reshape(-1, 2).t(), 7)
     found = [tuple(pair) for pair in edges.t().tolist()]
     assert sorted(found) == sorted({pair for a, b in listed for pair in ((a, b), (b, a))})
     assert found == sorted(found, key=lambda pair: (pair[1], pair[0]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.tasks.images.cell_maps import at_own_size, box_mask
+from zoo.tasks.images.cell_maps import box_mask, upsample_cells
 from zoo.tasks.vision.data.transforms import Preprocessing
 
 
@@ -19,7 +19,7 @@ def test_a_weight_lies_where_its_cell_lies_in_the_picture(resize: Any) -> None:
     for cell in range(16):
         weights = torch.zeros(1, 16)
         weights[0, cell] = 1.0
-        (found,) = at_own_size(weights, (4, 4), seen.seen(24, 40), (24, 40))
+        (found,) = upsample_cells(weights, (4, 4), seen.seen(24, 40), (24, 40))
         row, column = divmod(cell, 4)
         top, left, height, width = seen.seen(24, 40)
         middle = top + (row + 0.5) * height / 4, left + (column + 0.5) * width / 4
@@ -32,14 +32,14 @@ def test_a_weight_lies_where_its_cell_lies_in_the_picture(resize: Any) -> None:
 
 def test_weights_in_own_size_are_bilinear_and_keep_their_sum() -> None:
     weights = torch.rand(2, 12, generator=torch.Generator().manual_seed(0))
-    found = at_own_size(weights, (3, 4), (0.0, 0.0, 30.0, 40.0), (30, 40))
+    found = upsample_cells(weights, (3, 4), (0.0, 0.0, 30.0, 40.0), (30, 40))
     expected = torch.nn.functional.interpolate(weights.view(1, 2, 3, 4), size=(30, 40), mode="bilinear")[0] / 100
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(found.sum((1, 2)), weights.sum(1), rtol=1e-5, atol=1e-5)
 
 
 def test_nothing_lies_outside_of_what_the_net_sees() -> None:
-    found = at_own_size(torch.full((1, 4), 0.25), (2, 2), (0.0, 10.0, 20.0, 20.0), (20, 40))
+    found = upsample_cells(torch.full((1, 4), 0.25), (2, 2), (0.0, 10.0, 20.0, 20.0), (20, 40))
     assert (found[0, :, 10:30] > 0).all()
     assert not found[0, :, :10].any()
     assert not found[0, :, 30:].any()

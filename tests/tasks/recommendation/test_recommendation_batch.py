@@ -51,7 +51,7 @@ def test_all_tensors_move() -> None:
 def test_the_catalogue_shows_titles_where_they_are_known() -> None:
     counts = torch.zeros(3, dtype=torch.int64)
     named = Catalogue(["1", "2", UNKNOWN], ["Heat (1995)", "", ""], counts)
-    assert [named.shown(item) for item in range(3)] == ["Heat (1995)", "2", UNKNOWN]
+    assert [named.title_of(item) for item in range(3)] == ["Heat (1995)", "2", UNKNOWN]
     assert (len(named), named.unknown) == (3, 2)
     plain = Catalogue(["1", "2", "3"], None, counts)
-    assert (plain.shown(1), plain.unknown) == ("2", None)
+    assert (plain.title_of(1), plain.unknown) == ("2", None)

@@ -150,15 +150,15 @@ def test_bad_options_are_refused() -> None:
 def test_positions_of_another_window_keep_their_place_from_the_end() -> None:
     made, old = module(), torch.randn(5, 16)
     before = made.net.position.vectors.detach().clone()
-    longer = made.resized("net.position.vectors", old, before.shape)
+    longer = made.resize_parameter("net.position.vectors", old, before.shape)
     assert longer is not None
     assert torch.equal(longer[-5:], old)
     assert torch.equal(longer[:-5], before[:-5])
     old = torch.randn(20, 16)
-    shorter = made.resized("net.position.vectors", old, before.shape)
+    shorter = made.resize_parameter("net.position.vectors", old, before.shape)
     assert shorter is not None
     assert torch.equal(shorter, old[-LENGTH:])
-    assert made.resized("net.items.weight", old, before.shape) is None
+    assert made.resize_parameter("net.items.weight", old, before.shape) is None
 
 
 def test_beside_sampled_figures_stand_those_of_full_ranking() -> None:

@@ -168,7 +168,7 @@ def test_penalties_know_the_places_of_the_listener() -> None:
     assert site == "net.decoder.attention.attend"
     assert made.targets is not None
     assert gold.shape == (*made.targets.tokens.shape, math.ceil(made.source.features.shape[1] / STRIDE))
-    assert torch.equal(module.real_queries(made)[site], made.targets.is_real)
+    assert torch.equal(module.query_masks(made)[site], made.targets.is_real)
 
 
 def test_a_transcript_is_no_longer_than_its_recording_allows() -> None:

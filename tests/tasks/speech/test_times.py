@@ -64,7 +64,7 @@ def test_times_of_a_prediction_are_those_of_a_forced_pass() -> None:
     assert [token.start for token in columns["times"][0].tokens] == pytest.approx(begins[:-1].tolist())
     assert columns["times"][2].words == []
     rows = ([dict(zip(columns, row, strict=True))] for row in zip(*columns.values(), strict=True))
-    said = [row["times"] for (row,) in module.beside(rows, times=True)]
+    said = [row["times"] for (row,) in module.write_sidecars(rows, times=True)]
     assert said[0].startswith(f"ab {float(begins[0]):.2f}-")
     assert said[2] == ""
 
@@ -109,7 +109,7 @@ def test_poor_times_are_marked_in_every_output(tmp_path: Path) -> None:
     assert len(words) == 2
     poor = [word._replace(end=word.start + 0.1, focus=share) for word, share in zip(words, (0.9, 0.1), strict=True)]
     times = Times(poor, poor, 5.0)
-    (row,) = next(module.beside(iter([[{"id": "a", "times": times}]]), times=True))
+    (row,) = next(module.write_sidecars(iter([[{"id": "a", "times": times}]]), times=True))
     assert [part.endswith("?") for part in row["times"].split(", ")] == [False, True]
     for name in ("times.ctm", "times.csv", "grids"):
         with time_file(tmp_path / name) as write:

@@ -70,7 +70,7 @@ class Script:
     """Makes every site choose what it is told, and keeps the probabilities of its choices."""
 
     def __init__(self, module: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-        sites = module.needing_reward()
+        sites = module.find_reward_sites()
         self.site_of = {module.get_submodule(site).normalizer: site for site in sites}
         self.choices: dict[tuple[str, int, int], int] = {}
         self.seen: dict[tuple[str, int, int], Tensor] = {}
@@ -140,7 +140,7 @@ def test_the_mean_gradient_over_all_choices_is_that_of_the_expected_loss(
     """Of a text of two or three steps and one of one step, with two and three keys."""
     module = recurrent(decoder, mixing, reward=partial(ReinforceLoss, weight=1.0, entropy=0.0))
     given = batch(("a b", "x" if mixing else "x y"), ("c a b", ""))
-    (site,) = module.needing_reward()
+    (site,) = module.find_reward_sites()
     slots = [(site, 0, step, 2) for step in range(2 if mixing else 3)] + [(site, 1, 0, 3)]
     compare(module, given, slots, mixing, Script(module, monkeypatch))
 
@@ -158,7 +158,7 @@ def test_draws_of_encoders_and_of_self_attention_are_rewarded_too(monkeypatch: p
         dropout=0.0,
     )
     module = task(net, reward=partial(ReinforceLoss, weight=1.0, entropy=0.0))
-    inside, before, across = module.needing_reward()
+    inside, before, across = module.find_reward_sites()
     slots = [(inside, 0, 0, 2), (inside, 0, 1, 2), (before, 0, 1, 2), (across, 0, 0, 2), (across, 0, 1, 2)]
     compare(module, batch(("a b", "x")), slots, 0.0, Script(module, monkeypatch))
 
@@ -169,7 +169,7 @@ def test_the_baseline_is_a_moving_average_and_the_entropy_a_bonus(monkeypatch: p
     )
     given, script = batch(("a b", "x y"), ("c a b", "")), Script(module, monkeypatch)
     assert module.reward is not None
-    (site,) = module.needing_reward()
+    (site,) = module.find_reward_sites()
     before = 0.0
     for choices in ({(site, 0, 0): 1}, {(site, 1, 0): 2}):
         script.begin(choices)
@@ -199,7 +199,7 @@ def test_a_scheduled_decoder_is_rewarded_step_by_step(monkeypatch: pytest.Monkey
         module = recurrent("luong", 0.0, reward=reward, **options)
         module.trainer = type("Trainer", (), {"global_step": 1})()  # type: ignore[assignment]
         script = Script(module, monkeypatch)
-        script.begin({(module.needing_reward()[0], 0, 1): 1})
+        script.begin({(module.find_reward_sites()[0], 0, 1): 1})
         losses.append(module.training_step(batch(("a b", "x y"), ("c a b", "")), 0))
     torch.testing.assert_close(*losses, rtol=0.0, atol=1e-12)
 

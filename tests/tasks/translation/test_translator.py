@@ -219,7 +219,7 @@ def test_names_of_penalties_are_those_of_sites() -> None:
     module, batch = translator(), pairs()
     (site,) = module.gold_attention(batch)
     assert site == "net.attend.attend"
-    assert torch.equal(module.real_queries(batch)[site], batch.targets.is_real)  # type: ignore[union-attr]
+    assert torch.equal(module.query_masks(batch)[site], batch.targets.is_real)  # type: ignore[union-attr]
 
 
 def test_a_hypothesis_is_a_target_with_its_end() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zoo.errors import DataError
-from zoo.tasks.vision.batch import ImageBatch, Picture, collate, normalised
+from zoo.tasks.vision.batch import ImageBatch, Picture, collate, normalize
 
 MEAN, STD = (0.2, 0.5, 0.8), (0.1, 0.25, 0.5)
 
@@ -43,14 +43,14 @@ def test_a_batch_holds_its_pictures_in_order() -> None:
 
 def test_normalisation_can_be_undone_to_the_last_bit_of_a_pixel() -> None:
     pixels = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).repeat(2, 3, 1, 1)
-    back = normalised(pixels, MEAN, STD) * torch.tensor(STD)[:, None, None] + torch.tensor(MEAN)[:, None, None]
+    back = normalize(pixels, MEAN, STD) * torch.tensor(STD)[:, None, None] + torch.tensor(MEAN)[:, None, None]
     assert torch.equal((255 * back).round().to(torch.uint8), pixels)
 
 
 def test_normalisation_leaves_the_pixels_alone() -> None:
     pixels = picture().pixels
     kept = pixels.clone()
-    normalised(pixels[None], MEAN, STD)
+    normalize(pixels[None], MEAN, STD)
     assert torch.equal(pixels, kept)
 
 
@@ -72,7 +72,7 @@ def test_a_batch_goes_to_a_device_and_takes_other_pixels() -> None:
     moved = made.to("meta")
     assert {moved.pixels.device.type, moved.labels.device.type, moved.gold.device.type} == {"meta"}
     assert moved.ids == made.ids
-    changed = made.with_pixels(made.pixels + 1)
+    changed = made.replace_pixels(made.pixels + 1)
     assert torch.equal(changed.pixels, made.pixels + 1)
     same = [field.name for field in dataclasses.fields(ImageBatch) if field.name != "pixels"]
     assert all(getattr(changed, name) is getattr(made, name) for name in same)

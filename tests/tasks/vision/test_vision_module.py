@@ -248,7 +248,7 @@ def test_rates_fall_from_the_head_to_the_input() -> None:
     rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
     decays = {names[id(p)]: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     base = rates["net.head.weight"]
-    stages = module.stages()
+    stages = module.layer_groups()
     for number, stage in enumerate(reversed(stages)):
         for name in [each for each in rates if each.startswith(f"{stage}.")]:
             assert rates[name] == pytest.approx(base * 0.5**number)

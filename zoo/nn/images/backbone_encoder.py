@@ -26,8 +26,8 @@ class BackboneEncoder(ImageEncoder):
         height, width: Size of the pictures.
         backbone: `(channels, height, width, classes) -> ImageClassifierNet`, such as `TorchvisionCNN` or
             `EfficientNetLite`, or a partial of it. Its last layer is not used.
-        tuned_from: The first of its `stages` that is trained; None: it is frozen, and pictures may be given as the
-            features that it made of them.
+        tuned_from: The first of its `layer_groups` that is trained; None: it is frozen, and pictures may be given as
+            the features that it made of them.
         dim: Width to which features are projected; None: they are annotations as they are.
         position: Class or partial of what adds positions on a grid; None: nothing.
     """
@@ -45,7 +45,7 @@ class BackboneEncoder(ImageEncoder):
         made = backbone(channels=3, height=height, width=width, classes=1)
         features, rows, columns = _shape_of_features(backbone, height, width)
         super().__init__(width=features if dim is None else dim, grid=(rows, columns))
-        stages = [name for name in made.stages() if name != "head"]
+        stages = [name for name in made.layer_groups() if name != "head"]
         if tuned_from is not None and tuned_from not in stages:
             raise ValueError(
                 f"tuned_from={tuned_from!r} is no stage of this backbone. {did_you_mean(tuned_from, stages)}"
@@ -83,7 +83,7 @@ class BackboneEncoder(ImageEncoder):
             found = self.backbone.features(source.pixels)
         return found.flatten(2).transpose(1, 2)
 
-    def published(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def load_published(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns published weights of the backbone under the names of this encoder."""
         return {f"backbone.{name}": weight for name, weight in weights.items() if not name.startswith("head.")}
 

@@ -29,10 +29,10 @@ class ImageClassifierNet(nn.Module, ABC):
         """Computes the last feature map, on a grid of cells."""
 
     @abstractmethod
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         """Returns prefixes of parameter names, from the input to the output."""
 
-    def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
+    def resize_parameter(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
         """Resizes a parameter that depends on the resolution; returns None for any other parameter."""
         return None
 

@@ -37,7 +37,7 @@ class OriginalImage:
     number: int
     seen: tuple[float, float, float, float]
 
-    def drawn(self) -> Drawn:
+    def read(self) -> Drawn:
         """Reads the picture, and reduces it if it has more pixels than a map of it should."""
         pixels = torch.as_tensor(self.pictures[self.number])
         height, width = size = int(pixels.shape[1]), int(pixels.shape[2])
@@ -122,12 +122,12 @@ def cells_of(boxes: Float[Tensor, "*b 4"], grid: tuple[int, int]) -> Bool[Tensor
     """
     top, left, bottom, right = boxes.unsqueeze(-2).unbind(-1)
     rows, columns = (torch.arange(count, device=boxes.device) for count in grid)
-    down = _shared(top * grid[0], bottom * grid[0], rows)
-    across = _shared(left * grid[1], right * grid[1], columns)
+    down = _overlap(top * grid[0], bottom * grid[0], rows)
+    across = _overlap(left * grid[1], right * grid[1], columns)
     inside = (down.unsqueeze(-1) * across.unsqueeze(-2)).flatten(-2)
     return (inside > 0) & (inside >= HALF * inside.amax(-1, keepdim=True))
 
 
-def _shared(first: Tensor, last: Tensor, cells: Tensor) -> Tensor:
+def _overlap(first: Tensor, last: Tensor, cells: Tensor) -> Tensor:
     """Returns how much of [first, last] lies in each cell [c, c + 1]."""
     return (torch.minimum(last, cells + 1.0) - torch.maximum(first, cells.to(first))).clamp(min=0.0)

@@ -59,8 +59,8 @@ class PlainCNN(ImageEncoder):
         layers: list[nn.Module] = []
         for (before, after), stride in zip(pairwise((3, *channels)), strides, strict=True):
             beside = max(0, (6 - stride) // 2) if around is None else around
-            layers += self._convolved(before, after, stride + 2 * beside, norm, stride=stride, padding=beside)
-        last = self._convolved(channels[-1], dim, 1, norm)
+            layers += self._make_layers(before, after, stride + 2 * beside, norm, stride=stride, padding=beside)
+        last = self._make_layers(channels[-1], dim, 1, norm)
         self.layers = nn.Sequential(*layers, *(last[:-1] if norm == "batch" else last))
         self.norm = nn.LayerNorm(dim) if norm == "layer" else nn.Identity()
         down, across = (count * step - size for count, size in zip(self.grid, (height, width), strict=True))
@@ -76,6 +76,6 @@ class PlainCNN(ImageEncoder):
         return rows if self.position is None else self.position(rows, tuple(found.shape[-2:]))  # type: ignore[no-any-return]
 
     @staticmethod
-    def _convolved(before: int, after: int, side: int, norm: str, **how: Any) -> list[nn.Module]:
+    def _make_layers(before: int, after: int, side: int, norm: str, **how: Any) -> list[nn.Module]:
         normed = [nn.BatchNorm2d(after)] if norm == "batch" else []
         return [nn.Conv2d(before, after, side, bias=not normed, **how), *normed, nn.ReLU()]

@@ -37,7 +37,7 @@ class DeferredLinear:
             base = _Later.apply(base, weight, self.inputs)
         self.base = base.unbind(0)
 
-    def at(self, step: int, x: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
+    def step(self, step: int, x: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
         """Computes the product of a step; steps are computed in their order."""
         if not self.is_trained:
             return torch.addmm(self.base[step], x, self.weight.t())
@@ -45,7 +45,7 @@ class DeferredLinear:
         return _Step.apply(self.base[step], x, self.weight)  # type: ignore[no-any-return]
 
 
-def repeated(bias: Float[Tensor, " g"] | None, weight: Float[Tensor, "g d"], steps: int, rows: int) -> Product:
+def repeat_linear(bias: Float[Tensor, " g"] | None, weight: Float[Tensor, "g d"], steps: int, rows: int) -> Product:
     """Returns the function that computes x_t W^T + b, or without a bias x_t W^T.
 
     Args:
@@ -57,15 +57,15 @@ def repeated(bias: Float[Tensor, " g"] | None, weight: Float[Tensor, "g d"], ste
     if not torch.is_grad_enabled():
         return lambda step, x: F.linear(x, weight, bias)
     base = weight.new_zeros(len(weight)) if bias is None else bias
-    return DeferredLinear(base.expand(steps, rows, -1), weight).at
+    return DeferredLinear(base.expand(steps, rows, -1), weight).step
 
 
-def asking(attention: CrossAttention, steps: int, rows: int) -> Product:
+def project_query(attention: CrossAttention, steps: int, rows: int) -> Product:
     """Returns the function that makes the queries of a step of a state."""
     weight = getattr(attention.query, "weight", None)
     if weight is None:
         return lambda step, state: attention.query(state)
-    return repeated(None, weight, steps, rows)
+    return repeat_linear(None, weight, steps, rows)
 
 
 class _Later(torch.autograd.Function):

@@ -165,7 +165,7 @@ class LSTM:
         slope, width = torch.empty_like(gates), gradient.shape[-1]
         by_enter, by_forget, by_new, by_out = slope.chunk(4, -1)
         torch.mul(new, enter * (1.0 - enter), out=by_enter)
-        torch.mul(shifted(cells, sizes), forget * (1.0 - forget), out=by_forget)
+        torch.mul(shift_states(cells, sizes), forget * (1.0 - forget), out=by_forget)
         torch.mul(enter, 1.0 - new * new, out=by_new)
         torch.mul(bounded, out * (1.0 - out), out=by_out)
         found = gradient.clone()
@@ -242,7 +242,7 @@ def recurrence(
     return states
 
 
-def shifted(states: Float[Tensor, "r n d"], sizes: Sequence[int]) -> Float[Tensor, "r n d"]:
+def shift_states(states: Float[Tensor, "r n d"], sizes: Sequence[int]) -> Float[Tensor, "r n d"]:
     """Returns the previous state of each row, which is zero at the first step."""
     found = torch.empty_like(states)
     found[:, : sizes[0]] = 0.0
@@ -272,7 +272,7 @@ class _Recurrence(torch.autograd.Function):
         steps: Steps = ctx.steps
         parts = gradient.chunk(len(states), 1)
         by_step = torch.stack([part.index_select(0, order) for part, order in zip(parts, steps.order, strict=True)])
-        before = shifted(states, steps.sizes)
+        before = shift_states(states, steps.sizes)
         of_hidden, of_input = ctx.cell.backward(by_step, between, before, tuple(kept), steps.sizes)
         to_x = None
         if ctx.needs_input_grad[1]:

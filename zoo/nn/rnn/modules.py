@@ -83,12 +83,12 @@ class Recurrent(nn.Module):
                 if steps is None:
                     x = padded_lstm(cast(nn.LSTM, layer), x.to(dtype), sequences, lengths)
                 elif _goes_by_steps(x):
-                    x = self._by_steps(layer, x, steps)
+                    x = self._run_steps(layer, x, steps)
                 else:
-                    x = packed(layer, x.to(dtype), steps)
+                    x = run_packed(layer, x.to(dtype), steps)
         return x.to(dtype)
 
-    def resumed(
+    def resume(
         self, x: Float[Tensor, "n d"], running: Running | None
     ) -> tuple[Float[Tensor, "n {self.width}"], Running | None]:
         """Encodes the next rows of one sequence; `bidirectional` is False.
@@ -112,7 +112,7 @@ class Recurrent(nn.Module):
                 after.append(states)
         return x, tuple(after)
 
-    def _by_steps(self, layer: nn.Module, x: Tensor, steps: Steps) -> Tensor:
+    def _run_steps(self, layer: nn.Module, x: Tensor, steps: Steps) -> Tensor:
         x = upcast(x)
         to_gates, between, bias, bias_between = (
             torch.stack([getattr(layer, part + end) for end in ("", "_reverse")[: self.directions]]).to(x.dtype)
@@ -126,7 +126,7 @@ def padded_rows(rows: Float[Tensor, "n d"], at: Int[Tensor, " n"], shape: torch.
     return rows.new_zeros(shape.numel(), rows.shape[1]).index_copy(0, at, rows).view(*shape, rows.shape[1])
 
 
-def packed(layer: nn.Module, x: Float[Tensor, "n d"], steps: Steps) -> Float[Tensor, "n e"]:
+def run_packed(layer: nn.Module, x: Float[Tensor, "n d"], steps: Steps) -> Float[Tensor, "n e"]:
     """Applies PyTorch's module to a `PackedSequence` of the rows."""
     states, _ = layer(PackedSequence(x.index_select(0, steps.order[0]), torch.tensor(steps.sizes)))
     found: Tensor = states.data

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from zoo.attention.dropout import Dropout
 from zoo.nn.rnn.cells import Kind, RNNCellWeights
-from zoo.nn.rnn.deferred_matmul import DeferredLinear, Product, repeated
+from zoo.nn.rnn.deferred_matmul import DeferredLinear, Product, repeat_linear
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 States = tuple[tuple[Float[Tensor, "r d"], ...], ...]
@@ -63,13 +63,13 @@ class StepLoop:
         for number, layer in enumerate(cast("list[RNNCellWeights]", list(stack.layers))):
             weight, bias = layer.weight_ih, layer.bias_ih
             if number:
-                self.of_input.append(repeated(bias, weight, steps, rows))
+                self.of_input.append(repeat_linear(bias, weight, steps, rows))
             else:
                 of_word = F.linear(words, weight[:, :width], bias)
-                self.of_input.append(DeferredLinear(of_word, weight[:, width:]).at)
-            self.of_state.append(repeated(layer.bias_hh, layer.weight_hh, steps, rows))
+                self.of_input.append(DeferredLinear(of_word, weight[:, width:]).step)
+            self.of_state.append(repeat_linear(layer.bias_hh, layer.weight_hh, steps, rows))
 
-    def at(self, step: int, fed: Float[Tensor, "r f"], states: States) -> States:
+    def step(self, step: int, fed: Float[Tensor, "r f"], states: States) -> States:
         """Returns the states after a step."""
         after: list[tuple[Tensor, ...]] = []
         x = fed

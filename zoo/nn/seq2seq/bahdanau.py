@@ -14,7 +14,7 @@ from zoo.attention import Attention, CrossAttention
 from zoo.attention.dropout import Dropout
 from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.cells import Kind
-from zoo.nn.rnn.deferred_matmul import asking
+from zoo.nn.rnn.deferred_matmul import project_query
 from zoo.nn.rnn.stack import RNNStack
 from zoo.nn.seq2seq.initial_state import InitialState
 from zoo.nn.seq2seq.state import Encoded, RecurrentState
@@ -90,24 +90,24 @@ class Bahdanau(nn.Module):
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
         """Returns t of all steps."""
         memory = self.attention.prepare(source.states, source.support, source.keys)
-        found, _ = self._advanced(read.t(), RecurrentState(self.first(source.summary), memory))
+        found, _ = self._advance(read.t(), RecurrentState(self.first(source.summary), memory))
         return found.transpose(0, 1)
 
     def step(
         self, tokens: Int[Tensor, "b w"], state: RecurrentState
     ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
         """Returns t of the next step of each hypothesis."""
-        found, state = self._advanced(tokens.view(1, -1), state)
+        found, state = self._advance(tokens.view(1, -1), state)
         return found.view(*tokens.shape, self.width), state
 
-    def _advanced(
+    def _advance(
         self, read: Int[Tensor, "n r"], state: RecurrentState
     ) -> tuple[Float[Tensor, "n r {self.width}"], RecurrentState]:
         """Computes steps; the hypotheses of all sentences are rows."""
         words, sizes = self.vectors(read), state.top.shape[:2]
         states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
         steps, rows = read.shape
-        loop, asked = self.stack.loop(words), asking(self.attention, steps, rows)
+        loop, asked = self.stack.loop(words), project_query(self.attention, steps, rows)
         memory, position = state.memory, state.position
         tops, contexts = [], []
         for step in range(steps):
@@ -116,7 +116,7 @@ class Bahdanau(nn.Module):
             context, memory = self.attention.attend_projected(query, memory, position + step, parallel_hypotheses=True)
             context = context.flatten(0, 1)
             contexts.append(context if self.selector is None else context * self.selector(states[-1][0]).sigmoid())
-            states = loop.at(step, contexts[-1], states)
+            states = loop.step(step, contexts[-1], states)
             tops.append(states[-1][0])
         # t_i, of all steps at once
         found = self.readout(torch.cat([torch.stack(tops), torch.stack(contexts), words], -1))

@@ -16,7 +16,7 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.functional import tanh
 from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.cells import Kind, rnn_step
-from zoo.nn.rnn.deferred_matmul import asking, repeated
+from zoo.nn.rnn.deferred_matmul import project_query, repeat_linear
 from zoo.nn.rnn.stack import RNNStack
 from zoo.nn.seq2seq.initial_state import InitialState
 from zoo.nn.seq2seq.state import Encoded, RecurrentState
@@ -84,7 +84,7 @@ class Luong(nn.Module):
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
         """Returns t of all steps."""
-        hidden, _ = self._through(read, self.first(source.summary))
+        hidden, _ = self._run_layers(read, self.first(source.summary))
         memory = self.attention.prepare(source.states, source.support, source.keys)
         context, _ = self.attention.attend_step(hidden, memory)
         return self._read_out(context, hidden)
@@ -94,25 +94,25 @@ class Luong(nn.Module):
     ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
         """Returns t of the next step of each hypothesis."""
         rows = tuple(tuple(each.flatten(0, 1).unsqueeze(1) for each in layer) for layer in state.layers)
-        hidden, layers = self._through(tokens.view(-1, 1), rows)
+        hidden, layers = self._run_layers(tokens.view(-1, 1), rows)
         hidden = hidden.view(*tokens.shape, self.width)
         context, memory = self.attention.attend_step(hidden, state.memory, state.position, parallel_hypotheses=True)
         after = tuple(tuple(each.view(hidden.shape) for each in layer) for layer in layers)
         return self._read_out(context, hidden), replace(state, layers=after, memory=memory, position=state.position + 1)
 
-    def _through(
+    def _run_layers(
         self, read: Int[Tensor, "r n"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Returns the states of the last layer at all steps, and those of all layers after the last step."""
         words = self.vectors(read)
         if words.device.type == "cpu" and not torch.compiler.is_compiling() and is_enabled("recurrence"):
-            return self._by_steps(words, states)
+            return self._run_steps(words, states)
         first = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]
         hidden, last = self.layers(words, first[0] if len(first) == 1 else tuple(first))
         parts = (last,) if len(first) == 1 else last
         return hidden, tuple(zip(*parts, strict=True))
 
-    def _by_steps(
+    def _run_steps(
         self, x: Float[Tensor, "r n e"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Computes what PyTorch's module computes, which has no kernel for all steps on CPUs."""
@@ -121,7 +121,7 @@ class Luong(nn.Module):
             to_input, to_state, bias, of_bias = (getattr(self.layers, f"{part}_l{number}") for part in _PARTS)
             x = self.between(x) if number else x
             now = tuple(each.squeeze(1) for each in state)
-            of_state = repeated(of_bias, to_state, *x.shape[:2])
+            of_state = repeat_linear(of_bias, to_state, *x.shape[:2])
             found = []
             for step, of_input in enumerate(F.linear(x, to_input, bias).unbind(0)):
                 now = rnn_step(self.kind, of_input, of_state(step, now[0]), now)
@@ -173,39 +173,39 @@ class InputFeeding(nn.Module):
     def start(self, source: Encoded) -> RecurrentState:
         """Returns the state before the first step."""
         memory = self.attention.add_initial_state(self.attention.prepare(source.states, source.support, source.keys))
-        return self._begun(source, memory)
+        return self._begin(source, memory)
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
         """Returns t of all steps."""
         memory = self.attention.prepare(source.states, source.support, source.keys)
-        found, _ = self._advanced(read.t(), self._begun(source, memory))
+        found, _ = self._advance(read.t(), self._begin(source, memory))
         return found.transpose(0, 1)
 
     def step(
         self, tokens: Int[Tensor, "b w"], state: RecurrentState
     ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
         """Returns t of the next step of each hypothesis."""
-        found, state = self._advanced(tokens.view(1, -1), state)
+        found, state = self._advance(tokens.view(1, -1), state)
         return found.view(*tokens.shape, self.width), state
 
-    def _begun(self, source: Encoded, memory: KVCache) -> RecurrentState:
+    def _begin(self, source: Encoded, memory: KVCache) -> RecurrentState:
         layers = self.first(source.summary)
         return RecurrentState(layers, memory, torch.zeros_like(layers[0][0]))
 
-    def _advanced(
+    def _advance(
         self, read: Int[Tensor, "n r"], state: RecurrentState
     ) -> tuple[Float[Tensor, "n r {self.width}"], RecurrentState]:
         """Computes steps; the hypotheses of all sentences are rows."""
         sizes, (steps, rows) = state.top.shape[:2], read.shape
         states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
         loop = self.stack.loop(self.vectors(read))
-        asked = asking(self.attention, steps, rows)
-        readout = repeated(self.readout.bias, self.readout.weight, steps, rows)
+        asked = project_query(self.attention, steps, rows)
+        readout = repeat_linear(self.readout.bias, self.readout.weight, steps, rows)
         assert state.fed is not None
         memory, position, fed = state.memory, state.position, state.fed.flatten(0, 1)
         found = []
         for step in range(steps):
-            states = loop.at(step, fed, states)
+            states = loop.step(step, fed, states)
             top = states[-1][0]
             query = asked(step, top)
             query = query.view(*sizes, query.shape[-1])

@@ -14,7 +14,7 @@ from zoo.data.transfer import to_device
 from zoo.nn.images.image_input import ImageInput, OriginalImage
 from zoo.tasks.seq2seq.batch import all_known
 from zoo.tasks.seq2seq.source import Source
-from zoo.tasks.vision.batch import normalised
+from zoo.tasks.vision.batch import normalize
 
 Link = tuple[int, int]
 """A token of the question and a token of the passage that decides what is right, each by its place in its text."""
@@ -160,7 +160,7 @@ class QABatch:
         written = all_known([each.written for each in asked])
         return cls(
             question=question,
-            picture=None if pixels is None else ImageInput(pixels=normalised(torch.stack(pixels), mean, std)),
+            picture=None if pixels is None else ImageInput(pixels=normalize(torch.stack(pixels), mean, std)),
             passage=passage,
             answers=torch.tensor([each.answer for each in asked]),
             ids=tuple(each.id for each in asked),

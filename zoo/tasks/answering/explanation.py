@@ -38,7 +38,7 @@ from zoo.tasks.answering.models.coattention import Level
 from zoo.tasks.answering.perturbation import PerturbableQuestion
 from zoo.tasks.answering.plots import affinity_sheet, picture_and_words, text_map
 from zoo.tasks.dataset_explainer import DatasetExplainer
-from zoo.tasks.images.cell_maps import at_own_size, box_mask
+from zoo.tasks.images.cell_maps import box_mask, upsample_cells
 from zoo.tasks.prediction_order import spread
 from zoo.tasks.seq2seq.word_alignment import heaviest_links
 
@@ -124,7 +124,7 @@ class ExplainedAnswer(ExplainedExample):
         return found
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The heaviest pairs of the map that is scored: 'dog < hund .97'; of a picture row and column in pixels."""
         if self.weights is None:
             return "no map: the attention of this model has no weights"
@@ -137,7 +137,7 @@ class ExplainedAnswer(ExplainedExample):
     @property
     def words(self) -> Sequence[str]:
         answer = f"{self.prediction} ({number(self.probability)})"
-        return [f"{self.id}: {self.written.question} | {answer}; {self.said}"]
+        return [f"{self.id}: {self.written.question} | {answer}; {self.description}"]
 
     def derived_maps(self) -> Iterator[LabelledAttention]:
         if self.levels:
@@ -145,8 +145,8 @@ class ExplainedAnswer(ExplainedExample):
             yield from (self.label_site(each, self.axes) for each in means if each is not None)
         if self.written.original is not None and self.weights is not None:
             assert self.grid is not None
-            drawn = self.written.original.drawn()
-            heat = at_own_size(self.weights, self.grid, drawn.seen, drawn.shape)
+            drawn = self.written.original.read()
+            heat = upsample_cells(self.weights, self.grid, drawn.seen, drawn.shape)
             yield LabelledAttention(AttentionMap(PICTURE, heat, ("batch", "height", "width"), None, heads=()))
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
@@ -212,7 +212,7 @@ class ExplainedAnswer(ExplainedExample):
         if recorded.site in self._affinities:
             (noun, asked), (of_cells, cells) = axes["question"], axes["cells"]
             labels, nouns = {"query": asked, "key": cells}, {"query": noun, "key": of_cells}
-            return LabelledAttention.of_weights(recorded.site, recorded.weights[0], labels, nouns)
+            return LabelledAttention.from_weights(recorded.site, recorded.weights[0], labels, nouns)
         labelled = super().label_site(recorded, axes)
         return replace(labelled, gold=self.gold) if recorded.site in self._known else labelled
 
@@ -228,7 +228,7 @@ class ExplainedAnswer(ExplainedExample):
         original = self.written.original
         assert original is not None
         assert self.grid is not None
-        drawn, gold = original.drawn(), None
+        drawn, gold = original.read(), None
         if self.batch.regions is not None:
             gold = torch.zeros(drawn.shape, dtype=torch.bool)
             for box in self.batch.regions[0].cpu():
@@ -284,7 +284,7 @@ class AnswerExplainer(DatasetExplainer):
         """Levels of a question at which it and its picture attend to each other."""
         return tuple(getattr(self.net, "levels", ()))
 
-    def typical(self, count: int) -> list[int]:
+    def sample(self, count: int) -> list[int]:
         asked = self.records
         numbers = asked.numbers(self.split)
         if asked.kinds is None:
@@ -302,14 +302,14 @@ class AnswerExplainer(DatasetExplainer):
             about: dict[str, Any] = {"about": self.module.subject, "grid": self.module.grid, "levels": self.levels}
             yield ExplainedAnswer(batch, level=self.module.level, found=found, seen=seen, **about, **said)
 
-    def occludable(self, position: int) -> list[PerturbableQuestion]:
+    def make_perturbable(self, position: int) -> list[PerturbableQuestion]:
         return [PerturbableQuestion(self.module, self.batch(position))]
 
     def truth(self) -> dict[str, float | None]:
         return {"pointing": sum(self._points) / len(self._points)} if self._points else {}
 
     @property
-    def truth_of(self) -> str:
+    def truth_label(self) -> str:
         return f"{self.split} questions, {scored_site(self.module.subject, self.module.level)}"
 
     def columns(self, batch: QABatch) -> dict[str, list[Any]]:

@@ -213,7 +213,7 @@ class Answerer(Task):
         answers = {"net.head.weight": 0, "net.head.bias": 0} if self.subject != "passage" else {}
         return {"tokens": dict.fromkeys(vectors, 0), "answers": answers}
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return [f"net.{name}" for name, part in self.net.named_children() if any(True for _ in part.parameters())]
 
     def _figure(self, split: str, given: Any, batch: QABatch) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from zoo.nn.images.image_input import ImageInput, OriginalImage, cells_of
 from zoo.tasks.seq2seq.batch import Seq2SeqBatch, all_known
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import TextCodec
-from zoo.tasks.vision.batch import normalised
+from zoo.tasks.vision.batch import normalize
 from zoo.text import Frequencies
 
 
@@ -100,7 +100,7 @@ class CaptionBatch(Seq2SeqBatch[ImageInput, Written]):
         tokens = None if targets is None else Targets.of(targets)
         return cls(
             source=ImageInput(
-                None if pixels is None else normalised(torch.stack(pixels), mean, std),
+                None if pixels is None else normalize(torch.stack(pixels), mean, std),
                 None if features is None else torch.stack(features).float(),
                 grid,
             ),

@@ -22,7 +22,7 @@ from zoo.nn.images.image_input import ImageInput, cells_of
 from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.captioning.metrics import CaptionMetrics
 from zoo.tasks.captioning.plots import WordPlace, contact_sheet
-from zoo.tasks.images.cell_maps import at_own_size, box_mask
+from zoo.tasks.images.cell_maps import box_mask, upsample_cells
 from zoo.tasks.seq2seq.batch import segment_target
 from zoo.tasks.seq2seq.explanation import PerturbableSource, Seq2SeqExample, Seq2SeqExplainer
 from zoo.tasks.seq2seq.text_codec import WordSegmentation
@@ -96,7 +96,7 @@ class ExplainedCaption(Seq2SeqExample):
     ) -> None:
         super().__init__(module, batch, found, best, written, reference)
         original = self.as_read.original
-        self.drawn, self.seen, self.grid = original.drawn(), original.seen, module.grid
+        self.drawn, self.seen, self.grid = original.read(), original.seen, module.grid
         self.written = None
         if self.weights is not None:
             self.written = Words(self.language.spelled(best.tokens), self.weights, self.grid)
@@ -121,7 +121,7 @@ class ExplainedCaption(Seq2SeqExample):
         return {"height": height, "width": width, "seen": list(map(float, self.seen)), "grid": list(self.grid)}
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """Where each word looks most: row and column of the picture in pixels, and the weight of the cell."""
         if self.written is None:
             return "no map: this model does not attend to its picture, or its attention has no weights"
@@ -134,11 +134,11 @@ class ExplainedCaption(Seq2SeqExample):
         for name, words in ((WORDS, self.written), (OF_REFERENCE, self.given)):
             if words is not None and words.words:
                 labels = {"query": words.words, "key": self.source.labels}
-                yield LabelledAttention.of_weights(name, words.weights, labels, _NOUNS, words.gold)
+                yield LabelledAttention.from_weights(name, words.weights, labels, _NOUNS, words.gold)
         if self.written is not None and self.written.words:
             for place, weights in enumerate(self.written.weights, start=1):
                 site = site_of_word(place)
-                heat = at_own_size(weights.unsqueeze(0), self.grid, self.drawn.seen, self.drawn.shape)
+                heat = upsample_cells(weights.unsqueeze(0), self.grid, self.drawn.seen, self.drawn.shape)
                 yield LabelledAttention(AttentionMap(site, heat, ("batch", "height", "width"), None, heads=()))
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:

@@ -56,7 +56,7 @@ class Captions:
         for number, text, of, caption in zip(rows.examples, rows.written, weights, captions, strict=True):
             original, self._drawn = batch.written[number].original, self._drawn + 1
             assert original is not None
-            drawn = original.drawn()
+            drawn = original.read()
             words = Words(batch.language.spelled(text.tokens), of, self.module.grid)
             places = words.places(drawn.seen, drawn.shape)
             name = batch.ids[number]

@@ -29,7 +29,7 @@ from zoo.tasks.seq2seq.reinforce import ReinforceLoss
 from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling
 from zoo.tasks.seq2seq.task import DEFAULT_SEARCH, Seq2SeqTask
 from zoo.tasks.vision.models.efficientnet_lite import published_lite0
-from zoo.tasks.vision.models.pretrained import published
+from zoo.tasks.vision.models.pretrained import load_published
 from zoo.text import BLEU
 from zoo.types import PositiveInt, Probability, validate_ranges
 
@@ -140,13 +140,13 @@ class Captioner(Seq2SeqTask):
         """`zoo predict`: the captions of each picture."""
         return Captions(self, self.choose_writing(**how), explain)
 
-    def published(self, name: str) -> Published:
+    def load_published(self, name: str) -> Published:
         """Returns published weights of the encoder's backbone: `torchvision:MODEL`, or `efficientnet:lite0`."""
         encoder: Any = self.net.encoder
         if not isinstance(encoder, BackboneEncoder):
             raise ConfigError(f"init={name}: published weights are for encoders with a backbone, BackboneEncoder")
-        found = published_lite0() if name == "efficientnet:lite0" else published(name, encoder.backbone)[0]
-        weights = encoder.published(found)
+        found = published_lite0() if name == "efficientnet:lite0" else load_published(name, encoder.backbone)[0]
+        weights = encoder.load_published(found)
         named = {f"net.encoder.{key}": value for key, value in weights.items()}
         return Published(named, {"target_tokens": []}, is_part=True)
 

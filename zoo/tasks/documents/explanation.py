@@ -43,7 +43,7 @@ class DocumentExplainer(DatasetExplainer):
         self.scored = [SCORED]
         self._points: dict[str, list[float]] = {"sentence_pointing": [], "word_pointing": []}
 
-    def typical(self, count: int) -> list[int]:
+    def sample(self, count: int) -> list[int]:
         numbers = self.records.numbers(self.split)
         labels = self.records.labels[numbers]
         kinds = labels.argmax(1) if labels.ndim > 1 else labels
@@ -61,7 +61,7 @@ class DocumentExplainer(DatasetExplainer):
                 logits, weights = looked_at(self.net, batch)
             yield _OneDocument(self.net, batch, found, logits, weights)
 
-    def occludable(self, position: int) -> list[PerturbableDocument]:
+    def make_perturbable(self, position: int) -> list[PerturbableDocument]:
         batch = self.batch(position)
         return [PerturbableDocument(self.module, batch, noun) for noun in ("word", "sentence")]
 
@@ -69,7 +69,7 @@ class DocumentExplainer(DatasetExplainer):
         return {name: sum(found) / len(found) for name, found in self._points.items() if found}
 
     @property
-    def truth_of(self) -> str:
+    def truth_label(self) -> str:
         return f"{self.split} documents, {SCORED}"
 
     def columns(self, batch: DocumentBatch) -> dict[str, list[Any]]:
@@ -115,7 +115,7 @@ class _OneDocument(ExplainedExample):
         return {"label": self.label, **{name: column[0] for name, column in self._predicted.items()}}
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The heaviest sentences and words, in one line."""
         if self.weights is None:
             return "no map: this attention has no weights"
@@ -124,7 +124,7 @@ class _OneDocument(ExplainedExample):
 
     @property
     def words(self) -> list[str]:
-        return [f"{self.id}: {self.title}; {self.said}"]
+        return [f"{self.id}: {self.title}; {self.description}"]
 
     @cached_property
     def spelled(self) -> list[list[str]]:

@@ -263,7 +263,7 @@ class DocumentClassifier(Task):
             "labels": {"net.head.weight": 0, "net.head.bias": 0},
         }
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         parts = [name for name, _ in self.net.named_children() if name not in ("dropout", "head")]
         return [f"net.{name}" for name in (*parts, "head")]
 

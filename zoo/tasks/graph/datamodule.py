@@ -134,7 +134,7 @@ class GraphData(TaskData):
 
     def prediction_loader(self, split: str) -> Loader:
         nodes = self._nodes(split, labelled=False)
-        entries = [self._scoring(nodes)] if len(nodes) else []
+        entries = [self._score_nodes(nodes)] if len(nodes) else []
         return self._loader(Examples(entries=entries, collate=_only, shared=False), None)
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
@@ -145,9 +145,9 @@ class GraphData(TaskData):
         nodes = self._nodes(split)
         if training and self.batching.batch_size is not None:
             return Examples(
-                entries=range(len(nodes)), collate=lambda numbers: self._scoring(nodes[numbers]), shared=False
+                entries=range(len(nodes)), collate=lambda numbers: self._score_nodes(nodes[numbers]), shared=False
             )
-        return Examples(entries=[self._scoring(nodes)] if len(nodes) else [], collate=_only, shared=False)
+        return Examples(entries=[self._score_nodes(nodes)] if len(nodes) else [], collate=_only, shared=False)
 
     def _nodes(self, split: str, *, labelled: bool = True) -> Tensor:
         """Returns the nodes of a split, on request also those without a label; or all nodes."""
@@ -157,7 +157,7 @@ class GraphData(TaskData):
         chosen = graph.split == SPLITS[split]
         return (chosen & (graph.labels != NONE) if labelled else chosen).nonzero().squeeze(1)
 
-    def _scoring(self, nodes: Tensor) -> GraphBatch:
+    def _score_nodes(self, nodes: Tensor) -> GraphBatch:
         batch = copy.copy(self._all_nodes)
         batch.nodes = nodes
         return batch

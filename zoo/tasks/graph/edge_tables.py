@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.attention.recording.attention_map import AttentionMap
 from zoo.maps import dataframes, diagnose
-from zoo.maps.build_labelled_map import Heads, labelled, mean_of_heads
+from zoo.maps.build_labelled_map import Heads, label_map, mean_of_heads
 from zoo.maps.labelled_map import LabelledMap
 from zoo.plurals import count_noun
 
@@ -122,6 +122,6 @@ def _maps(found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None,
         raise ValueError("nothing was recorded")
     for site, each in found.items():
         if isinstance(each, AttentionMap):
-            yield labelled(each, names, heads=heads, layer=order.index(site))
+            yield label_map(each, names, heads=heads, layer=order.index(site))
         else:
             yield mean_of_heads(each) if heads == "mean" else each

@@ -11,7 +11,7 @@ import torch
 from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import DataError
-from zoo.maps import LabelledMap, describe, labelled
+from zoo.maps import LabelledMap, describe, label_map
 from zoo.maps.explainer import (
     ExplainedExample,
     Explainer,
@@ -21,7 +21,7 @@ from zoo.maps.explainer import (
     one_a_label,
     picture_name,
 )
-from zoo.maps.export import sized
+from zoo.maps.export import list_sizes
 from zoo.plurals import count_noun
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.edge_tables import Limits, edges, entropies, limits
@@ -56,19 +56,19 @@ class GraphExplainer(Explainer):
     def names(self) -> list[str]:
         return self._names
 
-    def typical(self, count: int) -> list[int]:
+    def sample(self, count: int) -> list[int]:
         """Returns nodes with at least three neighbours, of different labels first."""
         degrees = self.batch.support.degrees.tolist()
         order = one_a_label(self.batch.y.tolist(), [degree > 2 for degree in degrees])
         return order[:count]
 
-    def measured(self, count: int) -> list[int]:
-        """Returns nodes like `typical`, but only of the test split, unless it is empty."""
+    def sample_for_faithfulness(self, count: int) -> list[int]:
+        """Returns nodes like `sample`, but only of the test split, unless it is empty."""
         is_test = self.batch.split == TEST
-        found = self.typical(len(self.batch.y))
+        found = self.sample(len(self.batch.y))
         return [node for node in found if is_test[node] or not is_test.any()][:count]
 
-    def occludable(self, position: int) -> list[PerturbableNode]:
+    def make_perturbable(self, position: int) -> list[PerturbableNode]:
         return [PerturbableNode(self.module, self.batch, position)]
 
     def examples(self) -> Iterator[ExplainedExample]:
@@ -81,8 +81,10 @@ class GraphExplainer(Explainer):
                 run()
         if not len(found):
             budget = self.options.budget
-            raise DataError(f"a budget of {budget:,} bytes holds no layer of this graph; they take {sized(found.cut)}")
-        explained = self.module.scored(scored)
+            raise DataError(
+                f"a budget of {budget:,} bytes holds no layer of this graph; they take {list_sizes(found.cut)}"
+            )
+        explained = self.module.compute_scored_map(scored)
         if "gold" in self.batch:
             (test,) = self.data.loader("test")
             self._truth = {"edge_auc": self.module.truth(test, explained if is_whole else None)}
@@ -97,7 +99,7 @@ class GraphExplainer(Explainer):
         return self._truth
 
     @property
-    def truth_of(self) -> str:
+    def truth_label(self) -> str:
         return f"test nodes, {self._site}, average of its heads"
 
     @property
@@ -109,7 +111,7 @@ class GraphExplainer(Explainer):
         pictures = f"{count_noun(len(self.chosen), 'picture')}"
         return [f"{layers}, {nodes}, {pictures} in {out}", *self._left_out]
 
-    def looks(self) -> list[str]:
+    def describe_chosen(self) -> list[str]:
         if not self.chosen:
             return []
         part = _Part(self.module, self.batch, self.chosen)
@@ -117,7 +119,7 @@ class GraphExplainer(Explainer):
             run = part.prepare()
             with self.module.recording() as scored:
                 run()
-        found = part.labelled(self.module.scored(scored))
+        found = part.labelled(self.module.compute_scored_map(scored))
         return [describe.describe(found, each).partition(" attends to ")[2] for each in part.names[: len(self.chosen)]]
 
 
@@ -158,7 +160,7 @@ class _Part:
     def labelled(self, found: AttentionMap) -> LabelledMap:
         """Returns the same map as it is drawn."""
         named = self.named(found)
-        return labelled(named.found, named.axis_labels, gold=named.gold)
+        return label_map(named.found, named.axis_labels, gold=named.gold)
 
 
 class _Graph(ExplainedExample):

@@ -63,7 +63,7 @@ def sparse_features(matrix: sparse.csr_matrix) -> Float[Tensor, "n f"]:
     return _csr(crow, column, torch.from_numpy(matrix.data), matrix.shape)
 
 
-def undirected(edges: Int64[Tensor, "2 e"], nodes: int) -> Int64[Tensor, "2 d"]:
+def make_undirected(edges: Int64[Tensor, "2 e"], nodes: int) -> Int64[Tensor, "2 d"]:
     """Returns both directions of every edge, without repetitions, ordered by target and then source."""
     source, target = torch.cat([edges, edges.flip(0)], dim=1)
     key = torch.unique(target * nodes + source)

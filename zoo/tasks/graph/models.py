@@ -114,11 +114,11 @@ class GraphAttention(nn.Module):
     def forward(self, x: Float[Tensor, "n f"] | SparseFeatures, hop: Hop) -> Float[Tensor, "outputs o"]:
         dropped = self._drop_input(x)
         source = self.source(dropped)
-        target = hop.at_outputs(source if self.target is None else self.target(dropped))
+        target = hop.select_outputs(source if self.target is None else self.target(dropped))
         value = dropout(source, self.dropout, self.training)
         context, _ = self.attend(target, source, value, hop.support)
         if self.skip is not None:
-            context = context + hop.at_outputs(self.skip(dropped))
+            context = context + hop.select_outputs(self.skip(dropped))
         merged: Tensor = context.flatten(1) if self.merge == "concat" else context.mean(1)
         return merged + self.bias
 

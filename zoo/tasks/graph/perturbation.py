@@ -44,7 +44,7 @@ class PerturbableNode(Perturbable):
         with torch.no_grad(), module.recording() as found:
             logits = self.net.on_field(self.field)
         self.answer = int(logits[0].argmax())
-        self.attention = module.scored(found).weights[self.places[module.explain_layer], 0].float()
+        self.attention = module.compute_scored_map(found).weights[self.places[module.explain_layer], 0].float()
 
     def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
         logits: Tensor = self.net.on_field(self._copies(keep))
@@ -71,7 +71,7 @@ class PerturbableNode(Perturbable):
         nodes = torch.arange(len(x), device=keep.device).repeat(count)
         return Field(
             x.rows(nodes) if isinstance(x, SparseFeatures) else x[nodes],
-            tuple(_repeated(hop, keep, places) for hop, places in zip(self.field.hops, self.places, strict=True)),
+            tuple(_repeat_hop(hop, keep, places) for hop, places in zip(self.field.hops, self.places, strict=True)),
         )
 
 
@@ -82,7 +82,7 @@ def _places(hop: Hop, edges: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
     return order[torch.searchsorted(hop.edges[order], edges)]
 
 
-def _repeated(hop: Hop, keep: Bool[Tensor, "v n"], places: Int[Tensor, " n"]) -> Hop:
+def _repeat_hop(hop: Hop, keep: Bool[Tensor, "v n"], places: Int[Tensor, " n"]) -> Hop:
     """Repeats a layer's computation for each variant, without the edges that the variant leaves out."""
     support, count = hop.support, len(keep)
     outputs, inputs = support.pattern.shape

@@ -22,7 +22,7 @@ from scipy import sparse
 from zoo.data.download import find_published, verify_published
 from zoo.data.restricted_pickle import SavedArray, unpickle
 from zoo.errors import ConfigError, DataError, did_you_mean
-from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL, Graph, row_normalised, sparse_features, undirected
+from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL, Graph, make_undirected, row_normalised, sparse_features
 
 _SOURCE = "https://github.com/kimiyoung/planetoid/raw/master/data"
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -137,7 +137,7 @@ def _decode(paths: dict[str, Path], published: _Published) -> Graph:
     verify_published((labels[split != NONE] != NONE).all(), paths["ally"], "a node of the public split has no label")
 
     loops = source == target
-    edges = undirected(torch.from_numpy(np.stack([source[~loops], target[~loops]])), published.nodes)
+    edges = make_undirected(torch.from_numpy(np.stack([source[~loops], target[~loops]])), published.nodes)
     what = f"it has {edges.shape[1] // 2} undirected edges, not {published.edges}"
     verify_published(edges.shape[1] == 2 * published.edges, paths["graph"], what)
     return Graph(

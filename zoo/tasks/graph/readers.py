@@ -20,7 +20,7 @@ from zoo.data.splits import split_stratified
 from zoo.data.tables import OnBadRow, Row, Table, collect_error, message, parse_number, read_table
 from zoo.data.unknown_labels import UnknownLabels, read_label
 from zoo.errors import DataError, join_names
-from zoo.tasks.graph.graph import NONE, SPLITS, Graph, sparse_features, undirected
+from zoo.tasks.graph.graph import NONE, SPLITS, Graph, make_undirected, sparse_features
 
 _RESERVED = ("id", "label", "split")
 _SPARSE = "features"
@@ -87,7 +87,7 @@ def read_graph(
     return Graph(
         features=features,
         feature_names=names,
-        edges=pairs if directed else undirected(pairs, len(ids)),
+        edges=pairs if directed else make_undirected(pairs, len(ids)),
         labels=label,
         label_names=label_names,
         split=split,

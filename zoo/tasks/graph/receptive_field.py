@@ -31,7 +31,7 @@ class Hop:
     own: Int[Tensor, " outputs"] | None = None
     edges: Int[Tensor, " e"] | None = None
 
-    def at_outputs(self, x: Float[Tensor, "inputs ..."]) -> Float[Tensor, "outputs ..."]:
+    def select_outputs(self, x: Float[Tensor, "inputs ..."]) -> Float[Tensor, "outputs ..."]:
         return x if self.own is None else x.index_select(0, self.own)
 
     def to(self, device: torch.device | str, **options: Any) -> Hop:

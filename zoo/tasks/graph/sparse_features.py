@@ -69,7 +69,7 @@ class SparseFeatures:
         return bool(torch.isfinite(self.values).all())
 
 
-def negated(
+def negate_rows(
     x: Float[Tensor, "n f"] | SparseFeatures, nodes: Int[Tensor, " m"]
 ) -> Float[Tensor, "n f"] | SparseFeatures:
     """Returns features with different values at some nodes: -x, or -x - 1 if dense, since x may be 0."""

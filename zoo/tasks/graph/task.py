@@ -25,7 +25,7 @@ from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.graph import SPLITS
 from zoo.tasks.graph.models import GraphAttentionNet
 from zoo.tasks.graph.receptive_field import Field, receptive_field
-from zoo.tasks.graph.sparse_features import negated
+from zoo.tasks.graph.sparse_features import negate_rows
 from zoo.types import AnyInt, PositiveInt, validate_ranges
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class NodeClassifier(Task):
         return loss
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
-        losses, logits, labels = self._scored(batch)
+        losses, logits, labels = self._score(batch)
         self.val_loss.update(losses)
         self.val_accuracy.update((logits.argmax(-1) == labels).float())
         metrics = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
@@ -93,7 +93,7 @@ class NodeClassifier(Task):
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
         """Logs all metrics under `test/`; an evaluation of another split renames them after it."""
-        losses, logits, labels = self._scored(batch)
+        losses, logits, labels = self._score(batch)
         if len(labels):  # a process may have no node
             self.test_metrics.update(logits, labels)
         self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
@@ -107,13 +107,13 @@ class NodeClassifier(Task):
         """Returns the scored map: the attention of `explain_layer`, averaged over its heads."""
         with torch.no_grad(), self.recording() as maps:
             self(batch)
-        return self.scored(maps)
+        return self.compute_scored_map(maps)
 
     def recording(self) -> AbstractContextManager[Recording]:
         """Records the layer of the scored map."""
         return record(self.net, layers=[self.explain_layer])
 
-    def scored(self, maps: Recording) -> AttentionMap:
+    def compute_scored_map(self, maps: Recording) -> AttentionMap:
         """Returns the scored map of a recording."""
         (found,) = maps.values()
         return found.mean_heads()
@@ -193,7 +193,7 @@ class NodeClassifier(Task):
         if not len(far):
             return ()
         changed = copy.copy(batch)
-        changed.x = negated(batch.x, far)
+        changed.x = negate_rows(batch.x, far)
         return (Invariance(f"nodes more than {len(self.net.layers)} edges away", changed, lambda out: out[node]),)
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
@@ -201,7 +201,7 @@ class NodeClassifier(Task):
         found = self.net.vocabularies()
         return {name: {f"net.{p}": axis for p, axis in axes.items()} for name, axes in found.items()}
 
-    def _scored(self, batch: Data) -> tuple[Float[Tensor, " n"], Float[Tensor, "n classes"], Int[Tensor, " n"]]:
+    def _score(self, batch: Data) -> tuple[Float[Tensor, " n"], Float[Tensor, "n classes"], Int[Tensor, " n"]]:
         """Returns losses, logits and labels of this process's share of the nodes.
 
         Every process computes the whole split, because sums over another part of a graph are rounded differently, so

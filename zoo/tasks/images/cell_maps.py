@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from zoo.tasks.vision.plots import Box
 
 
-def at_own_size(
+def upsample_cells(
     weights: Float[Tensor, "n k"], grid: tuple[int, int], seen: Box, size: tuple[int, int]
 ) -> Float[Tensor, "n h w"]:
     """Returns the weight of each pixel of a picture: bilinear between the middles of cells, zero where no net looked.

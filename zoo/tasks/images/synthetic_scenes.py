@@ -138,7 +138,7 @@ def draw_scenes(
     things = [_things(draw, count, side, kinds, align) for count in counts]
     pixels = np.empty((len(things), 3, side, side), dtype=np.uint8)
     for picture, inside in zip(pixels, things, strict=True):
-        picture[:] = _drawn(grain, inside, side, noise)
+        picture[:] = _draw(grain, inside, side, noise)
     return Scenes(pixels, things)
 
 
@@ -221,7 +221,7 @@ def _clear(one: Box, other: Box) -> bool:
     return (beside or below) and across >= _APART and abs(down - across) >= _APART
 
 
-def _drawn(
+def _draw(
     grain: np.random.Generator, things: Sequence[SceneObject], side: int, noise: int
 ) -> UInt8[np.ndarray, "3 h w"]:
     picture = np.full((3, side, side), grain.integers(*_GROUND, endpoint=True), dtype=np.int16)

@@ -35,7 +35,7 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self.names)
 
-    def shown(self, item: int) -> str:
+    def title_of(self, item: int) -> str:
         """Returns the title of an item, or its id if it has no title."""
         return (self.titles[item] if self.titles is not None else "") or self.names[item]
 

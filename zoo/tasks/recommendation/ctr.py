@@ -22,8 +22,8 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Invariance
 from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, CandidatePass, RecordedPass, candidate_shares
-from zoo.tasks.recommendation.models.din import DIN, Candidates, after_histories
-from zoo.tasks.recommendation.predictions import recommended
+from zoo.tasks.recommendation.models.din import DIN, Candidates, make_candidates
+from zoo.tasks.recommendation.predictions import recommend
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.tasks.recommendation.sampling import NegativeSampler
@@ -76,7 +76,7 @@ class CTRTask(Recommender):
 
     def forward(self, batch: SequenceBatch) -> Float[Tensor, " b"]:
         """Returns the logit of each user's held-out item; the logit of item 0 if there is none."""
-        found: Tensor = self.net(batch, after_histories(batch, batch.held_out.clamp(min=0)[:, None]))
+        found: Tensor = self.net(batch, make_candidates(batch, batch.held_out.clamp(min=0)[:, None]))
         return found
 
     def training_step(self, batch: SequenceBatch, batch_idx: int) -> Tensor:
@@ -110,33 +110,33 @@ class CTRTask(Recommender):
         found: Tensor = self.net.scores(batch, items)
         return found
 
-    def ranked(self, batch: SequenceBatch, *, lists: bool = True, user: Any = None) -> Ranked:
+    def rank(self, batch: SequenceBatch, *, lists: bool = True, user: Any = None) -> Ranked:
         return self.ranking.rank(partial(self.score, batch), batch, own=partial(self.score_own, batch), lists=lists)
 
-    def predicted(self, batch: SequenceBatch, found: Ranked) -> dict[str, list[Any]]:
+    def predict_columns(self, batch: SequenceBatch, found: Ranked) -> dict[str, list[Any]]:
         """Adds the probability of the best item, learned against sampled items, to the columns of a recommender."""
-        columns = super().predicted(batch, found)
+        columns = super().predict_columns(batch, found)
         return {**columns, "probability": torch.tensor(columns["score"]).sigmoid().tolist()}
 
     def influence(self, batch: SequenceBatch) -> Float[Tensor, " n"]:
         """Returns each position's share in the attention of the held-out item, or of the best item if there is none."""
         items = batch.held_out
         if bool((items < 0).any()):
-            items = self._wanted(batch, recommended(self, batch, 1).top)
+            items = self._choose_items(batch, recommend(self, batch, 1).top)
         return self.weights(batch, items[:, None])[:, 0]
 
     def weights(self, batch: SequenceBatch, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
         """Returns the share of each position in the attention of each of its user's items."""
         with torch.no_grad(), record(self.net) as found:
-            self.net(batch, after_histories(batch, items))
+            self.net(batch, make_candidates(batch, items))
         return candidate_shares(found, batch, items.shape[1])
 
     def asked_about(self, batch: SequenceBatch) -> Int[Tensor, " b"]:
-        return self._wanted(batch, recommended(self, batch, 1).top)
+        return self._choose_items(batch, recommend(self, batch, 1).top)
 
     def log_probability(self, batch: SequenceBatch, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Computes the log probability that the user chooses the item."""
-        logits: Tensor = self.net(batch, after_histories(batch, items[:, None]))
+        logits: Tensor = self.net(batch, make_candidates(batch, items[:, None]))
         return F.logsigmoid(logits.double())
 
     def groups(self, batch: SequenceBatch) -> list[list[int]]:
@@ -146,13 +146,13 @@ class CTRTask(Recommender):
         self, batch: SequenceBatch, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
     ) -> RecordedPass:
         """Records a pass with each user's best items as candidates, followed by the candidate of `influence`."""
-        top = recommended(self, batch, max(count, 1)).top
-        items = torch.cat([top.clamp(min=0), self._wanted(batch, top)[:, None]], 1)
+        top = recommend(self, batch, max(count, 1)).top
+        items = torch.cat([top.clamp(min=0), self._choose_items(batch, top)[:, None]], 1)
         with torch.no_grad(), also as written, record(self.net) as found:
-            self.net(batch, after_histories(batch, items))
+            self.net(batch, make_candidates(batch, items))
         return CandidatePass(self.net, batch, batch, top, found, written)
 
-    def _wanted(self, batch: SequenceBatch, top: Int[Tensor, "b k"]) -> Int[Tensor, " b"]:
+    def _choose_items(self, batch: SequenceBatch, top: Int[Tensor, "b k"]) -> Int[Tensor, " b"]:
         """Returns the held-out item of each user, or the best item if there is none."""
         return batch.held_out.where(batch.held_out >= 0, top[:, 0].clamp(min=0))
 
@@ -178,7 +178,7 @@ class CTRTask(Recommender):
         wanted = batch.held_out.clamp(min=0)[:, None]
         logits = self.score_own(batch, torch.cat([wanted, others], 1))[known]
         metrics.update(logits[:, 0], logits[:, 1:], (others != wanted)[known])
-        named = {f"{split}/{name}": metric for name, metric in metrics.named().items()}
+        named = {f"{split}/{name}": metric for name, metric in metrics.to_dict().items()}
         self.log_dict(named, on_step=False, on_epoch=True, batch_size=len(logits))
 
 
@@ -208,7 +208,7 @@ class ClickMetrics(nn.Module):
         self.auc.update(logits.sigmoid(), labels.long())
         self.log_loss.update(F.binary_cross_entropy_with_logits(logits, labels, reduction="none"))
 
-    def named(self) -> dict[str, Metric]:
+    def to_dict(self) -> dict[str, Metric]:
         return {"auc": self.auc, "gauc": self.gauc, "log_loss": self.log_loss}
 
 

@@ -12,11 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, sites
-from zoo.maps import LabelledMap, describe, labelled
+from zoo.maps import LabelledMap, describe, label_map
 from zoo.maps.explainer import ExplainedExample, Explainer, LabelledAttention, MapOptions, Table, picture_name
 from zoo.plurals import count_noun
 from zoo.tasks.recommendation.batch import SequenceBatch
-from zoo.tasks.recommendation.maps.attributions import by_user, gold_positions, map_name, occlusion, some_users
+from zoo.tasks.recommendation.maps.attributions import gold_positions, group_by_user, map_name, occlusion, some_users
 from zoo.tasks.recommendation.maps.perturbation import PerturbableHistory
 from zoo.tasks.recommendation.maps.recorded_forward import RecordedPass
 from zoo.tasks.recommendation.maps.user_table import Survey
@@ -60,7 +60,7 @@ class UserExplainer(Explainer):
     def names(self) -> Sequence[str]:
         return self._names
 
-    def typical(self, count: int) -> list[int]:
+    def sample(self, count: int) -> list[int]:
         return np.flatnonzero(self._lengths >= _FEWEST)[:count].tolist()  # type: ignore[no-any-return]
 
     def tables(self) -> Iterator[Table]:
@@ -78,7 +78,7 @@ class UserExplainer(Explainer):
         return self._survey.truth()
 
     @property
-    def truth_of(self) -> str:
+    def truth_label(self) -> str:
         how = self.module.how
         return f"{self.split} users{'' if how is None else f', {map_name(how, self.net)}'}"
 
@@ -91,11 +91,11 @@ class UserExplainer(Explainer):
         how_far = f", how far back attention looks in by_distance.{ending}" if self._has_distances else ""
         return [f"{count_noun(self._survey.users, 'user')} in users.{ending}{how_far}, in {out}", *super().summary(out)]
 
-    def occludable(self, position: int) -> list[PerturbableHistory]:
+    def make_perturbable(self, position: int) -> list[PerturbableHistory]:
         return [PerturbableHistory(self.module, self._loader.collate([position]))]
 
-    def looks(self) -> list[str]:
-        return [self._record(self._loader.collate([number])).looks for number in self.chosen]
+    def describe_chosen(self) -> list[str]:
+        return [self._record(self._loader.collate([number])).describe_chosen for number in self.chosen]
 
     def _rows(self) -> Iterator[pd.DataFrame]:
         """Yields the rows of each batch in the order of its users, which are passed in several groups."""
@@ -146,7 +146,7 @@ class _OneUser(ExplainedExample):
     @cached_property
     def shares(self) -> Float[Tensor, " n"] | None:
         with torch.inference_mode():
-            found = self.module.scored(self.recorded)
+            found = self.module.compute_scored_map(self.recorded)
         return None if found is None else found.cpu()
 
     @cached_property
@@ -166,10 +166,10 @@ class _OneUser(ExplainedExample):
     def chosen(self) -> str:
         """Title of the item that the user chose next; "" if it is unknown."""
         held_out = int(self.batch.held_out[0])
-        return self.batch.catalogue.shown(held_out) if held_out >= 0 else ""
+        return self.batch.catalogue.title_of(held_out) if held_out >= 0 else ""
 
     @property
-    def looks(self) -> str:
+    def describe_chosen(self) -> str:
         """The scored map in words; without a scored map, the past items that raised the best item's score."""
         if self.shares is None:
             return f"raised by {because(self.batch, self.lifts, is_share=False)[0][0]}"
@@ -179,7 +179,7 @@ class _OneUser(ExplainedExample):
     @property
     def words(self) -> list[str]:
         """A line on the user and a line on each recommendation."""
-        looks = f"; {self.by} looks at {self.looks}" if self.shares is not None else ""
+        looks = f"; {self.by} looks at {self.describe_chosen}" if self.shares is not None else ""
         lines = [f"{self.id}{f' chose {self.chosen}' if self.chosen else ''}{looks}"]
         added = because(self.batch, self.lifts, is_share=False)[0]
         for rank, (title, why) in enumerate(zip(self.recorded.recommended, added, strict=True), start=1):
@@ -193,7 +193,7 @@ class _OneUser(ExplainedExample):
         if self.shares is not None:
             labels = {"query": ["next item"], "key": titles}
             marks = None if gold is None else gold[None]
-            yield LabelledAttention(by_user(self.shares, self.batch, self.by), labels, nouns, marks)
+            yield LabelledAttention(group_by_user(self.shares, self.batch, self.by), labels, nouns, marks)
         own = AttentionMap(_OCCLUSION, self.lifts.T[None, None], DenseSupport.axes, DenseSupport(), (0,))
         yield LabelledAttention(own, {"query": self.recorded.recommended, "key": titles}, nouns)
 
@@ -228,7 +228,7 @@ class _OneUser(ExplainedExample):
             return []
         panels, site_names = [], list(sites(self.module.net))
         for site, each in self.found.items():
-            one = labelled(each, {})
+            one = label_map(each, {})
             for head in one.heads:
                 which = f", head {head}" if len(one.heads) > 1 else ""
                 panels.append(Panel(f"layer {site_names.index(site)}{which}", one.head(head)))

@@ -66,7 +66,7 @@ class BCE(nn.Module):
         users: Int[Tensor, " n"],
         batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
-        losses = _with_shared if self.shared else _with_own
+        losses = _sum_shared_negatives if self.shared else _sum_own_negatives
         positive, negative = losses(hidden, targets, table, users, NegativeSampler.of(batch), self.negatives)
         return positive + negative
 
@@ -104,7 +104,7 @@ class GeneralisedBCE(nn.Module):
         users: Int[Tensor, " n"],
         batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
-        losses = _with_shared if self.shared else _with_own
+        losses = _sum_shared_negatives if self.shared else _sum_own_negatives
         positive, negative = losses(hidden, targets, table, users, NegativeSampler.of(batch), self.negatives)
         return (self.beta(len(table)) * positive + negative) / (self.negatives + 1)
 
@@ -179,7 +179,7 @@ class SampledSoftmax(nn.Module):
         return made
 
 
-def _with_own(
+def _sum_own_negatives(
     hidden: Float[Tensor, "n d"],
     targets: Int[Tensor, " n"],
     table: Float[Tensor, "i d"],
@@ -196,7 +196,7 @@ def _with_own(
     return F.softplus(-scores[:, 0].float()).sum(), F.softplus(scores[:, 1:].float()).sum()
 
 
-def _with_shared(
+def _sum_shared_negatives(
     hidden: Float[Tensor, "n d"],
     targets: Int[Tensor, " n"],
     table: Float[Tensor, "i d"],

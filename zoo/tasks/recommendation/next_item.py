@@ -21,7 +21,7 @@ from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import How, influence, refusal
 from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, HistoryPass, RecordedPass
 from zoo.tasks.recommendation.models.sasrec import SASRec
-from zoo.tasks.recommendation.predictions import recommended
+from zoo.tasks.recommendation.predictions import recommend
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.task import Recommender
 from zoo.types import PositiveInt, validate_ranges
@@ -89,7 +89,7 @@ class NextItemTask(Recommender):
 
     def asked_about(self, batch: SequenceBatch) -> Int[Tensor, " b"]:
         """Returns the item that is recommended first."""
-        return recommended(self, batch, 1).top[:, 0].clamp(min=0)
+        return recommend(self, batch, 1).top[:, 0].clamp(min=0)
 
     def log_probability(self, batch: SequenceBatch, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Computes the log softmax over all items; only cross-entropy calibrates it."""
@@ -105,7 +105,7 @@ class NextItemTask(Recommender):
         with torch.no_grad(), also as written, record(self.net, implied=True) as found:
             hidden = self.net(batch)
         user = hidden[batch.last]
-        top = recommended(self, batch, count, user=user).top if count else batch.items.new_zeros(len(batch), 0)
+        top = recommend(self, batch, count, user=user).top if count else batch.items.new_zeros(len(batch), 0)
         return HistoryPass(self.net, batch, user, top, found, written)
 
     def invariants(self, batch: SequenceBatch) -> Sequence[Invariance]:
@@ -127,6 +127,6 @@ class NextItemTask(Recommender):
         """Returns the parameter with one row for each item; fine-tuning matches items by id."""
         return {"items": {"net.items.weight": 0}}
 
-    def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
+    def resize_parameter(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
         """Fits learned positions to a longer or shorter window."""
-        return self.net.resized(name.removeprefix("net."), old)
+        return self.net.resize_parameter(name.removeprefix("net."), old)

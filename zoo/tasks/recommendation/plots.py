@@ -154,7 +154,7 @@ def _bars(
         axes.set_xlabel(each.unit, fontsize=8.5, color=plots.QUIET)
         _plain(axes)
         axes.set_xticks([])
-    cells[0].set_yticks(rows, labels=[f"{_named(titles[at])}  {at + 1}" for at in shown], fontsize=8.5)
+    cells[0].set_yticks(rows, labels=[f"{_cut_title(titles[at])}  {at + 1}" for at in shown], fontsize=8.5)
     _colour_labels(cells[0].get_yticklabels(), shown, gold)
     cells[0].set_ylim(len(shown) - 0.4, -0.6)
     rest = f"the {len(shown)} of {len(titles)} items that weigh most, " if len(shown) < len(titles) else ""
@@ -211,7 +211,7 @@ def _panels(figure: SubFigure, titles: Sequence[str], last: range, panels: Seque
         )
         _plain(axes)
         _colour_labels(axes.get_xticklabels(), list(last)[::every], gold)
-    cells[0].set_yticks(range(count), labels=[f"{_named(titles[at])}  {at + 1}" for at in last], fontsize=8)
+    cells[0].set_yticks(range(count), labels=[f"{_cut_title(titles[at])}  {at + 1}" for at in last], fontsize=8)
     _colour_labels(cells[0].get_yticklabels(), list(last), gold)
     cells[0].set_ylabel("attends", fontsize=8.5, color=plots.QUIET)
 
@@ -223,7 +223,7 @@ def _write_weights(axes: Axes, weights: np.ndarray, darkest: float) -> None:
             axes.text(column, row, number(weight), ha="center", va="center", fontsize=7, color=colour)
 
 
-def _named(title: str) -> str:
+def _cut_title(title: str) -> str:
     return plots.short(title, _LONGEST)
 
 

@@ -41,7 +41,7 @@ def answers(
             the model attends to the history for each candidate. None: there is no such column.
         seen: If True, items that a user has chosen before may be recommended.
     """
-    found = recommended(module, batch, top, seen=seen)
+    found = recommend(module, batch, top, seen=seen)
     real = found.top >= 0
     items, users = found.top[real].tolist(), real.nonzero()[:, 0].tolist()
     held_out = [batch.catalogue.names[item] if item >= 0 else "" for item in batch.held_out.tolist()]
@@ -68,7 +68,7 @@ def answers(
     return columns
 
 
-def recommended(module: Recommender, batch: SequenceBatch, top: int, *, seen: bool = False, user: Any = None) -> Ranked:
+def recommend(module: Recommender, batch: SequenceBatch, top: int, *, seen: bool = False, user: Any = None) -> Ranked:
     """Ranks all items for each user; no item counts as held out.
 
     Args:
@@ -104,11 +104,13 @@ def because(batch: SequenceBatch, values: Float[Tensor, "n k"], *, is_share: boo
     for start, stop in zip(batch.starts.tolist(), batch.ends.tolist(), strict=True):
         items, index = torch.unique(batch.items[start:stop], return_inverse=True)
         sums = values.new_zeros(len(items), values.shape[1]).index_add(0, index, values[start:stop])
-        reasons.append([_named(batch.catalogue, items.tolist(), each.tolist(), is_share=is_share) for each in sums.T])
+        reasons.append(
+            [_name_items(batch.catalogue, items.tolist(), each.tolist(), is_share=is_share) for each in sums.T]
+        )
     return reasons
 
 
-def checked(why: str | None, *, has_attention: bool) -> Why | None:
+def check_explain(why: str | None, *, has_attention: bool) -> Why | None:
     """Returns the method that `--explain` asks for; an empty text means occlusion.
 
     Raises:
@@ -125,12 +127,12 @@ def checked(why: str | None, *, has_attention: bool) -> Why | None:
     return "attention" if why == "attention" else "occlusion"
 
 
-def _named(catalogue: Catalogue, items: list[int], values: list[float], *, is_share: bool) -> str:
+def _name_items(catalogue: Catalogue, items: list[int], values: list[float], *, is_share: bool) -> str:
     order = sorted(range(len(items)), key=lambda at: -values[at])
     least = max(values[order[0]] / 4, 0.05 if is_share else 0.0)
     named = [at for at in order[:_NAMED] if values[at] >= least and values[at] > 0]
     if not named:
         return "nothing in particular"
     return "; ".join(
-        f"{catalogue.shown(items[at])} {number(values[at]) if is_share else f'{values[at]:+.2f}'}" for at in named
+        f"{catalogue.title_of(items[at])} {number(values[at]) if is_share else f'{values[at]:+.2f}'}" for at in named
     )

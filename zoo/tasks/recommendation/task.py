@@ -23,9 +23,9 @@ from zoo.tasks.base import Task
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.recommendation.batch import SequenceBatch
-from zoo.tasks.recommendation.maps.attributions import How, by_user, gold_positions, map_name, occluded
+from zoo.tasks.recommendation.maps.attributions import How, gold_positions, group_by_user, map_name, occlude
 from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, RecordedPass
-from zoo.tasks.recommendation.predictions import TOP, answers, checked, recommended
+from zoo.tasks.recommendation.predictions import TOP, answers, check_explain, recommend
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
@@ -46,7 +46,7 @@ class Recommender(Task):
         optimization: Optimizer, schedule, frozen layers and rates.
         items: Number of items, from the data.
         protocol: Protocol of ranking in an evaluation.
-        explain: Method of the scored map: see `maps.scored`. None: no map.
+        explain: Method of the scored map: see `maps.compute_scored_map`. None: no map.
     """
 
     primary = "val/ndcg@10"
@@ -117,14 +117,14 @@ class Recommender(Task):
         return self.score(self.encode(batch), distinct).gather(1, which)
 
     def validation_step(self, batch: SequenceBatch, batch_idx: int) -> None:
-        self.val_ranks.update(self.ranked(batch, lists=False).ranks)
+        self.val_ranks.update(self.rank(batch, lists=False).ranks)
 
     def on_validation_epoch_end(self) -> None:
         self._log("val", self.val_ranks)
 
     def test_step(self, batch: SequenceBatch, batch_idx: int) -> None:
         """Updates all metrics with a batch of any split; the evaluation renames them after the split."""
-        ranked = self.ranked(batch, lists=self.test_ranks.lists)
+        ranked = self.rank(batch, lists=self.test_ranks.lists)
         self.test_ranks.update(ranked.ranks, ranked.top)
         if ranked.among_all is not None:
             self.test_all.update(ranked.among_all)
@@ -132,7 +132,7 @@ class Recommender(Task):
         gold = gold_positions(batch)
         if gold is not None and self.how is not None:
             found = self.explain(batch).weights[:, 0, 0]
-            belongs = by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
+            belongs = group_by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
             self.pointing.update(pointing(found, belongs))
             self.log("truth/pointing_accuracy", self.pointing, on_step=False, on_epoch=True, batch_size=len(batch))
 
@@ -146,15 +146,15 @@ class Recommender(Task):
         """Computes the scored map: one query for each user, the next item; the keys are the history, oldest first."""
         if self.how is None:
             raise ConfigError("this model has no map to score: its attention has no weights")
-        return by_user(self.shares(batch), batch, map_name(self.how, self.net))
+        return group_by_user(self.shares(batch), batch, map_name(self.how, self.net))
 
     def shares(self, batch: SequenceBatch) -> Float[Tensor, " n"]:
         """Computes the share of each position in the prediction of the next item, as in the scored map."""
         if self.how == "occlusion":
-            return occluded(self.score_own, batch, recommended(self, batch, 1).top.clamp(min=0))
+            return occlude(self.score_own, batch, recommend(self, batch, 1).top.clamp(min=0))
         return self.influence(batch)
 
-    def scored(self, recorded: RecordedPass) -> Float[Tensor, " n"] | None:
+    def compute_scored_map(self, recorded: RecordedPass) -> Float[Tensor, " n"] | None:
         """Computes the shares of the scored map from a recorded pass; None if the model has no map.
 
         Occlusion needs further passes, with items replaced.
@@ -162,8 +162,8 @@ class Recommender(Task):
         if self.how is None:
             return None
         if self.how == "occlusion":
-            best = recommended(self, recorded.batch, 1, user=recorded.user).top
-            return occluded(self.score_own, recorded.batch, best.clamp(min=0))
+            best = recommend(self, recorded.batch, 1, user=recorded.user).top
+            return occlude(self.score_own, recorded.batch, best.clamp(min=0))
         return recorded.shares(self.how)
 
     def maps(self, data: HistoryData, options: MapOptions) -> UserExplainer:
@@ -188,7 +188,7 @@ class Recommender(Task):
         """Returns the function that `zoo predict` applies to batches: see `answers`."""
         if top is not None and top < 1:
             raise ConfigError(f"--top={top}: write 1 or more")
-        why = checked(explain, has_attention=self.how not in (None, "occlusion"))
+        why = check_explain(explain, has_attention=self.how not in (None, "occlusion"))
         return lambda batch: answers(self, batch, top=TOP if top is None else top, why=why, seen=seen)
 
     @property
@@ -201,9 +201,9 @@ class Recommender(Task):
 
     def predict_step(self, batch: SequenceBatch, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with one entry for each user; `loss` is the rank of the held-out item, or None."""
-        return self.predicted(batch, self.ranked(batch))
+        return self.predict_columns(batch, self.rank(batch))
 
-    def predicted(self, batch: SequenceBatch, found: Ranked) -> dict[str, list[Any]]:
+    def predict_columns(self, batch: SequenceBatch, found: Ranked) -> dict[str, list[Any]]:
         """Returns the columns of `predict_step`."""
         names = [batch.catalogue.names[item] if item >= 0 else "" for item in found.top[:, 0].tolist()]
         held_out = batch.held_out.tolist()
@@ -223,7 +223,7 @@ class Recommender(Task):
             return described
         return f"{described}; full_: {replace(self.ranking, negatives=None).describe(self.item_count)}"
 
-    def ranked(self, batch: SequenceBatch, *, lists: bool = True, user: Any = None) -> Ranked:
+    def rank(self, batch: SequenceBatch, *, lists: bool = True, user: Any = None) -> Ranked:
         """Computes the rank of each held-out item, and the best items.
 
         Args:

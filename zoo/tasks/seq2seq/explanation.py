@@ -102,12 +102,12 @@ class Seq2SeqExample(ExplainedExample):
 
     @property
     @abstractmethod
-    def said(self) -> str:
+    def description(self) -> str:
         """Where the model looked for each word, in words."""
 
     @property
     def words(self) -> Sequence[str]:
-        return [f"{self.id}: {self.text} ({number(self.best.probability)}); {self.said}"]
+        return [f"{self.id}: {self.text} ({number(self.best.probability)}); {self.description}"]
 
 
 class PerturbableSource(Perturbable):
@@ -186,7 +186,7 @@ class Seq2SeqExplainer(DatasetExplainer):
             reference = None if batch.targets is None else self.module.forced_references(batch)
             yield self.example(self.module, batch, found, best[0], written, reference)
 
-    def occludable(self, position: int) -> list[PerturbableSource]:
+    def make_perturbable(self, position: int) -> list[PerturbableSource]:
         return [self.perturbable(self.module, self.batch(position))]
 
     def judged(
@@ -212,5 +212,5 @@ class Seq2SeqExplainer(DatasetExplainer):
         return {name.removeprefix("truth/"): value for name, value in found.items() if name.startswith("truth/")}
 
     @property
-    def truth_of(self) -> str:
+    def truth_label(self) -> str:
         return f"{self.split} {self.noun}s, {self.of_reference}"

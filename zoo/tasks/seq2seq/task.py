@@ -84,7 +84,7 @@ class Seq2SeqTask(Task):
         self.smoothing = smoothing
         self.writing = DecodingConfig(search, longest)
         self.scheduled = scheduled
-        self._rewarded = self.needing_reward()
+        self._rewarded = self.find_reward_sites()
         self.reward = reward() if self._rewarded else None
         self.scores = dict(validated)
         self.val_loss = distributed.GlobalMean()
@@ -286,7 +286,7 @@ class Seq2SeqTask(Task):
         gold = self.gold(batch)
         return {} if gold is None or self.net.align is None else {f"net.{self.net.align}": gold}
 
-    def real_queries(self, batch: Any) -> Mapping[str, Tensor]:
+    def query_masks(self, batch: Any) -> Mapping[str, Tensor]:
         """Places of the source in the encoder, steps of the text everywhere else."""
         source, target = self.places(batch), self.known(batch).is_real
         return {site: source if _is_of_source(site) else target for site in sites(self)}
@@ -296,7 +296,7 @@ class Seq2SeqTask(Task):
         found = self.net.vocabularies().items()
         return {name: {f"net.{each}": axis for each, axis in parameters.items()} for name, parameters in found}
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return [f"net.{name}" for name, _ in self.net.named_children()]
 
     def _losses(self, batch: Any, targets: Targets, reduction: str) -> Tensor:
@@ -310,7 +310,7 @@ class Seq2SeqTask(Task):
         is_real = self.known(batch).is_real
         of_steps = losses.new_zeros(is_real.shape).masked_scatter(is_real, losses.detach())
         of_source = [site for site in maps if _is_of_source(site)]
-        found: Tensor = self.reward(maps, of_steps, is_real, self.real_queries(batch), of_source)
+        found: Tensor = self.reward(maps, of_steps, is_real, self.query_masks(batch), of_source)
         return found
 
     def _logits_of_targets(self, batch: Any, targets: Targets) -> Float[Tensor, "t vocabulary"]:

@@ -69,7 +69,7 @@ class ExplainedTranscript(Seq2SeqExample):
         return facts if self.as_read.snr is None else {**facts, "snr": self.as_read.snr}
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """When each word was spoken, in seconds: 'two 0.12-0.45'."""
         if self.times is None:
             return "no map: this model does not attend to its recording, or its attention has no weights"
@@ -80,7 +80,7 @@ class ExplainedTranscript(Seq2SeqExample):
     @property
     def words(self) -> Sequence[str]:
         given = f" | {self.as_read.references[0]}" if self.as_read.references else ""
-        return [f"{self.id}: {self.text} ({number(self.best.probability)}){given}; {self.said}"]
+        return [f"{self.id}: {self.text} ({number(self.best.probability)}){given}; {self.description}"]
 
     @cached_property
     def times(self) -> Times | None:
@@ -99,7 +99,7 @@ class ExplainedTranscript(Seq2SeqExample):
         ):
             if weights is not None and len(weights):
                 labels = {"key": self.source.labels, "query": self.language.pieces(tokens)}
-                yield LabelledAttention.of_weights(name, weights, labels, _NOUNS, gold)
+                yield LabelledAttention.from_weights(name, weights, labels, _NOUNS, gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)

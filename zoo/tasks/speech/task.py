@@ -229,7 +229,7 @@ class Recogniser(Seq2SeqTask):
 
     predict_options = (*WRITING_OPTIONS, *TIME_OPTIONS, STREAM)
 
-    def arriving(self, stream: str | None = None, **others: Any) -> Iterator[dict[str, Any]] | None:
+    def stream_predictions(self, stream: str | None = None, **others: Any) -> Iterator[dict[str, Any]] | None:
         """`zoo predict --stream`: the tokens of a recording while it arrives."""
         return None if stream is None else streamed(self, stream, others)
 
@@ -242,7 +242,7 @@ class Recogniser(Seq2SeqTask):
             raise ConfigError(f"--times{'' if times else '-out'}: this model has no attention, which times come from")
         return lambda batch: answers(self, batch, writing, timed=timed)
 
-    def beside(
+    def write_sidecars(
         self,
         examples: Iterator[list[dict[str, Any]]],
         *,

@@ -72,7 +72,7 @@ class ExplainedTranslation(Seq2SeqExample):
         return {"text": self.as_read.source}
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The source word that each word attended to most: 'dog < hund .97'."""
         if self.of_best is None:
             return "no map: this model does not attend to its source, or its attention has no weights"
@@ -86,7 +86,7 @@ class ExplainedTranslation(Seq2SeqExample):
     @property
     def words(self) -> Sequence[str]:
         probability = number(self.best.probability)
-        return [f"{self.id}: {self.as_read.source} | {self.text} ({probability}); {self.said}"]
+        return [f"{self.id}: {self.as_read.source} | {self.text} ({probability}); {self.description}"]
 
     def derived_maps(self) -> Iterator[LabelledAttention]:
         for name, weights, words, gold in (
@@ -95,7 +95,7 @@ class ExplainedTranslation(Seq2SeqExample):
         ):
             if weights is not None and words is not None and len(weights):
                 labels = {"key": self.source_words.words, "query": words.words}
-                yield LabelledAttention.of_weights(name, weights, labels, _NOUNS, gold)
+                yield LabelledAttention.from_weights(name, weights, labels, _NOUNS, gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
@@ -202,7 +202,7 @@ class TranslationExplainer(Seq2SeqExplainer):
 
     def _reach(self) -> list[GradientByDistance]:
         reached = GradientDistanceTally()
-        for position in self.typical(_GRADIENTS):
+        for position in self.sample(_GRADIENTS):
             batch = self.batch(position)
             assert batch.targets is not None
             norms = gradient_norms(self.module.net, batch.source, [*batch.targets.texts()[0], END])

@@ -53,7 +53,7 @@ class ImageBatch:
     label_names: tuple[str, ...]
     gold: Bool[Tensor, "b h w"] | None = None
 
-    def with_pixels(self, pixels: Float[Tensor, "b c h w"]) -> ImageBatch:
+    def replace_pixels(self, pixels: Float[Tensor, "b c h w"]) -> ImageBatch:
         """Returns the same examples with other pixels."""
         return replace(self, pixels=pixels)
 
@@ -83,7 +83,7 @@ def collate(
     if golds and len(golds) < len(pictures):
         raise DataError(f"{len(golds)} of the {len(pictures)} pictures have gold; either all have it or none")
     return ImageBatch(
-        pixels=normalised(torch.stack([picture.pixels for picture in pictures]), mean, std),
+        pixels=normalize(torch.stack([picture.pixels for picture in pictures]), mean, std),
         labels=torch.tensor([picture.label for picture in pictures]),
         ids=tuple(picture.id for picture in pictures),
         splits=tuple(picture.split for picture in pictures),
@@ -92,7 +92,7 @@ def collate(
     )
 
 
-def normalised(
+def normalize(
     pixels: UInt8[Tensor, "*b c h w"], mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "*b c h w"]:
     """Computes (pixels / 255 - mean) / std for each channel."""

@@ -88,7 +88,7 @@ def _parameters(module: nn.Module) -> int:
 
 
 def _macs(net: nn.Module, gates: dict[str, nn.Module], picture: Float[Tensor, "1 c h w"]) -> list[int]:
-    with FlopCounterMode(display=False) as counter, _between(gates, counter.get_total_flops) as spent:
+    with FlopCounterMode(display=False) as counter, _measure_gates(gates, counter.get_total_flops) as spent:
         net(picture)
     flops = [spent.get(name, 0) for name in gates]
     return [each // 2 for each in (*flops, sum(flops), counter.get_total_flops())]
@@ -102,7 +102,7 @@ def _seconds(net: nn.Module, gates: dict[str, nn.Module], pixels: Tensor, repeat
 
     passes: list[list[float]] = []
     for _ in range(repeats + 1):
-        with _between(gates, now) as spent:
+        with _measure_gates(gates, now) as spent:
             start = now()
             net(pixels)
             total = now() - start
@@ -111,7 +111,7 @@ def _seconds(net: nn.Module, gates: dict[str, nn.Module], pixels: Tensor, repeat
 
 
 @contextmanager
-def _between(gates: dict[str, nn.Module], read: Callable[[], Any]) -> Iterator[dict[str, Any]]:
+def _measure_gates(gates: dict[str, nn.Module], read: Callable[[], Any]) -> Iterator[dict[str, Any]]:
     """Yields gate -> the difference of `read()` after and before the gate, summed over its calls."""
     spent: dict[str, Any] = {}
     started: dict[str, Any] = {}

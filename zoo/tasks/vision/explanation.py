@@ -29,7 +29,7 @@ from zoo.plurals import pluralize
 from zoo.tasks.vision.batch import ImageBatch, Picture, collate
 from zoo.tasks.vision.maps.heatmaps import Explanation
 from zoo.tasks.vision.maps.image_table import Survey
-from zoo.tasks.vision.maps.map_labels import heads_over_picture, named_maps, scored_map
+from zoo.tasks.vision.maps.map_labels import heads_over_picture, label_maps, scored_map
 from zoo.tasks.vision.maps.perturbation import PerturbableImage
 from zoo.tasks.vision.maps.regions import where_it_looks
 from zoo.tasks.vision.plots import Panels, gate_figure, sheet
@@ -62,7 +62,7 @@ class ImageExplainer(Explainer):
     def names(self) -> list[str]:
         return list(self.pictures.ids)
 
-    def typical(self, count: int) -> list[int]:
+    def sample(self, count: int) -> list[int]:
         numbers = self.pictures.numbers(self.split)
         return [int(numbers[at]) for at in one_a_label(self.pictures.labels[numbers].tolist())[:count]]
 
@@ -84,7 +84,7 @@ class ImageExplainer(Explainer):
         return self._survey.truth()
 
     @property
-    def truth_of(self) -> str:
+    def truth_label(self) -> str:
         return f"{self._of}, {self.module.explain_by}"
 
     @property
@@ -96,10 +96,10 @@ class ImageExplainer(Explainer):
         shown = f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}"
         return [shown, *super().summary(out)]
 
-    def occludable(self, position: int) -> list[PerturbableImage]:
+    def make_perturbable(self, position: int) -> list[PerturbableImage]:
         return [PerturbableImage(self.module, self._batch(position))]
 
-    def looks(self) -> list[str]:
+    def describe_chosen(self) -> list[str]:
         how = self.module.explain_by
         return [where_it_looks(self.module.heat(self._batch(which))[0], how) for which in self.chosen]
 
@@ -174,7 +174,7 @@ class _OnePicture(ExplainedExample):
 
     def maps(self) -> Iterator[LabelledAttention]:
         gold, how = self.batch.gold, self.module.explain_by
-        yield from named_maps(self.module.net, self.found, self.size, gold)
+        yield from label_maps(self.module.net, self.found, self.size, gold)
         own = AttentionMap(how, self.heat.reshape(1, 1, 1, -1), DenseSupport.axes, DenseSupport(), (0,))
         yield scored_map(own, (self.heat.shape[0], self.heat.shape[1]), gold)
 

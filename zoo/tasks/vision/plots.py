@@ -71,7 +71,7 @@ def sheet(
     """
     from matplotlib.figure import Figure
 
-    groups = [_thinned(each) for each in panels if each.heats]
+    groups = [_thin(each) for each in panels if each.heats]
     rows = [ceil(len(each.heats) / _ACROSS) for each in groups]
     shape = picture.pixels.shape[1] / picture.pixels.shape[2]
     big, small = min(max(3.6 * shape, 2.2), 5.4), min(max(_CELL * shape, 0.8), 2.2)
@@ -110,7 +110,7 @@ def overlay(
     height, width = picture.pixels.shape[1:]
     pixels = _small(picture.pixels)
     extent = (0.0, float(width), float(height), 0.0)
-    axes.imshow(_shown(pixels, is_grey=heat is not None), extent=extent, interpolation="antialiased")
+    axes.imshow(_to_drawing(pixels, is_grey=heat is not None), extent=extent, interpolation="antialiased")
     image = None
     if heat is not None:
         part = (0.0, 0.0, float(height), float(width)) if seen is None else seen
@@ -132,7 +132,7 @@ def colours() -> Any:
     return ListedColormap(shades, name="heat")
 
 
-def upsampled(heat: Float[Tensor, "r c"], size: tuple[int, int]) -> Float[Tensor, "h w"]:
+def upsample(heat: Float[Tensor, "r c"], size: tuple[int, int]) -> Float[Tensor, "h w"]:
     """Interpolates a heat map bilinearly, with the value of each cell at its centre."""
     return F.interpolate(heat.float()[None, None], size=size, mode="bilinear", align_corners=False)[0, 0]
 
@@ -200,7 +200,7 @@ def _lay(axes: Axes, heat: Tensor, seen: Box, greatest: float) -> Any:
     top, left, tall, wide = seen
     fine = [max(1, round(_LONGEST / 2 * side / max(tall, wide))) for side in (tall, wide)]
     return axes.imshow(
-        upsampled(heat.detach().cpu(), (fine[0], fine[1])).numpy(),
+        upsample(heat.detach().cpu(), (fine[0], fine[1])).numpy(),
         extent=(left, left + wide, top + tall, top),
         cmap=colours(),
         vmin=0,
@@ -238,7 +238,7 @@ def draw_bar(figure: Figure | SubFigure, image: Any, axes: Sequence[Axes], label
     bar.set_label(label, color=plots.QUIET, fontsize=8.5)
 
 
-def _shown(pixels: Shaped[Tensor, "c h w"], *, is_grey: bool) -> np.ndarray:
+def _to_drawing(pixels: Shaped[Tensor, "c h w"], *, is_grey: bool) -> np.ndarray:
     """Returns pixels for drawing, in colour or, if colour is reserved for the heat, in grey."""
     if len(pixels) not in (1, 3):
         pixels = pixels.float().mean(0, keepdim=True)
@@ -259,7 +259,7 @@ def _small(pixels: Shaped[Tensor, "c h w"]) -> Shaped[Tensor, "c h2 w2"]:
     return smaller
 
 
-def _thinned(group: Panels) -> Panels:
+def _thin(group: Panels) -> Panels:
     chosen = _spread(len(group.heats), _MOST)
     return Panels(group.title, [group.names[at] for at in chosen], [group.heats[at] for at in chosen])
 

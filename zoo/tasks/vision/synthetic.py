@@ -82,12 +82,12 @@ def plant(
         grounds = _palette(colours)[tags]
         cells = np.empty((count, rows * columns, 3, _SIDE + margin, _SIDE + margin), dtype=np.uint8)
         numbers = np.arange(count)[:, None]
-        cells[numbers, order[:, : chosen.shape[1]]] = _drawn(_placed(random, scans[chosen], margin), grounds)
+        cells[numbers, order[:, : chosen.shape[1]]] = _blend(_place(random, scans[chosen], margin), grounds)
         if cue == "cell":
             cells[np.arange(count), order[:, -1]] = grounds[:, 0, :, None, None]
         pixels, gold = _grid(cells, rows), _grid(_gold(order[:, 0], cells), rows)[:, 0]
         if cue == "frame":  # the first digit is the label
-            pixels, gold = _framed(pixels, grounds[:, 0], _SIDE + margin), _framed(gold, False, _SIDE + margin)
+            pixels, gold = _add_frame(pixels, grounds[:, 0], _SIDE + margin), _add_frame(gold, False, _SIDE + margin)
         parts.append((_noisy(grain, pixels, noise), digits.target[chosen[:, 0]], gold))
 
     pixels, labels, gold = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -139,7 +139,7 @@ def _palette(colours: int) -> UInt16[np.ndarray, "colours 3"]:
     return palette
 
 
-def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.ndarray:
+def _place(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.ndarray:
     """Puts scans (p,d,h,w) at random positions in cells (p,d,c,c)."""
     if not margin:
         return scans
@@ -152,7 +152,7 @@ def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.n
     return ink
 
 
-def _drawn(ink: np.ndarray, grounds: np.ndarray) -> UInt8[np.ndarray, "p d 3 c c"]:
+def _blend(ink: np.ndarray, grounds: np.ndarray) -> UInt8[np.ndarray, "p d 3 c c"]:
     """Blends white ink (p,d,c,c) with backgrounds (p,d,3)."""
     share, ground = ink[:, :, None], grounds[..., None, None]
     drawn: np.ndarray = ((ground * (_INK - share) + 255 * share) // _INK).astype(np.uint8)
@@ -173,7 +173,7 @@ def _grid(cells: np.ndarray, rows: int) -> np.ndarray:
     return by_row.transpose(0, 3, 1, 4, 2, 5).reshape(count, channels, rows * side, number // rows * side)
 
 
-def _framed(inner: np.ndarray, colours: np.ndarray | bool, width: int) -> np.ndarray:
+def _add_frame(inner: np.ndarray, colours: np.ndarray | bool, width: int) -> np.ndarray:
     """Adds a frame of one colour, (p,k), to pictures (p,k,h,w), or to maps (p,h,w)."""
     shape = (*inner.shape[:-2], inner.shape[-2] + 2 * width, inner.shape[-1] + 2 * width)
     outer = np.empty(shape, dtype=inner.dtype)

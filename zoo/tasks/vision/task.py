@@ -26,7 +26,7 @@ from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.vision.batch import ImageBatch
 from zoo.tasks.vision.costs import gate_costs
 from zoo.tasks.vision.maps.heatmaps import Explanation, How, default_map, explanation, gold_cells, heat, refusal
-from zoo.tasks.vision.models.pretrained import published
+from zoo.tasks.vision.models.pretrained import load_published
 from zoo.types import NonNegativeFloat, PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ImageClassifier(Task):
         self._how = default_map(self.net) if explain is None else explain
         self.smoothing = smoothing
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self.mix = _mixing(mixup, cutmix, classes)
+        self.mix = _make_mixing(mixup, cutmix, classes)
         metrics: dict[str, Any] = {
             "test/accuracy": MulticlassAccuracy(classes, average="micro"),
             "test/f1_macro": MulticlassF1Score(classes, average="macro"),
@@ -165,11 +165,11 @@ class ImageClassifier(Task):
 
     def explanation(self, pixels: Float[Tensor, "b c h w"]) -> Explanation:
         """Computes logits and the scored map in one pass."""
-        return explanation(self.net, self._in_memory_format(pixels), self.explain_by)
+        return explanation(self.net, self._set_memory_format(pixels), self.explain_by)
 
     def heat(self, batch: ImageBatch) -> Float[Tensor, "b r c"]:
         """Computes the scored map on the net's grid of cells."""
-        return heat(self.net, self._in_memory_format(batch.pixels), self.explain_by)
+        return heat(self.net, self._set_memory_format(batch.pixels), self.explain_by)
 
     def explain(self, batch: ImageBatch) -> AttentionMap:
         """Returns the scored map, with the picture as its one query and the cells of the grid, row by row, as keys."""
@@ -189,9 +189,9 @@ class ImageClassifier(Task):
 
     def predict_step(self, batch: ImageBatch, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns predictions as columns, with one entry for each picture; `loss` is None if the label is unknown."""
-        return self.predicted(batch, self(batch))
+        return self.predict_columns(batch, self(batch))
 
-    def predicted(self, batch: ImageBatch, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
+    def predict_columns(self, batch: ImageBatch, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
         """Returns the columns of `predict_step` for logits that were computed before."""
         probabilities = logits.float().softmax(-1)
         ranked = probabilities.topk(min(5, probabilities.shape[1]))
@@ -220,27 +220,27 @@ class ImageClassifier(Task):
         if len(batch.labels) < 2:
             return ()
         others = torch.cat([batch.pixels[:1], -batch.pixels[1:]])
-        return (Invariance("other pictures of the batch", batch.with_pixels(others), lambda out: out[:1]),)
+        return (Invariance("other pictures of the batch", batch.replace_pixels(others), lambda out: out[:1]),)
 
     def costs(self, batch: ImageBatch) -> list[str]:
         """Returns each gate's shares of the net's parameters, MACs and time."""
-        costs = gate_costs(self.net, self._in_memory_format(batch.pixels), repeats=3)
+        costs = gate_costs(self.net, self._set_memory_format(batch.pixels), repeats=3)
         return [cost.share_of(costs[-1]) for cost in costs[:-1]]
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """Returns the parameters of the last layer, whose rows are matched by label names."""
         return {"labels": {f"net.head.{name}": 0 for name, _ in self.net.head.named_parameters()}}
 
-    def stages(self) -> list[str]:
-        return [f"net.{each}" for each in self.net.stages()]
+    def layer_groups(self) -> list[str]:
+        return [f"net.{each}" for each in self.net.layer_groups()]
 
-    def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
+    def resize_parameter(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
         """Interpolates positions that were learned at another resolution."""
-        return self.net.resized(name.removeprefix("net."), old, shape)
+        return self.net.resize_parameter(name.removeprefix("net."), old, shape)
 
-    def published(self, name: str) -> Published:
+    def load_published(self, name: str) -> Published:
         """Returns torchvision's published weights for this net."""
-        weights, labels = published(name, self.net)
+        weights, labels = load_published(name, self.net)
         return Published({f"net.{key}": value for key, value in weights.items()}, {"labels": list(labels)})
 
     def gold_attention(self, batch: ImageBatch) -> Mapping[str, Tensor]:
@@ -255,14 +255,14 @@ class ImageClassifier(Task):
         return {f"net.{net.class_site}": gold}
 
     def _logits(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
-        logits: Tensor = self.net(self._in_memory_format(pixels))
+        logits: Tensor = self.net(self._set_memory_format(pixels))
         return logits
 
-    def _in_memory_format(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+    def _set_memory_format(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         return pixels.contiguous(memory_format=self.memory_format)
 
 
-def _mixing(mixup: float, cutmix: float, classes: int) -> Callable[[Tensor, Int[Tensor, " b"]], Any] | None:
+def _make_mixing(mixup: float, cutmix: float, classes: int) -> Callable[[Tensor, Int[Tensor, " b"]], Any] | None:
     """Returns torchvision's transform of (pixels, labels) to mixed pixels and class probabilities, or None."""
     kinds = ((v2.MixUp, mixup), (v2.CutMix, cutmix))
     with torch.device("cpu"):  # the transforms read alpha from a tensor, which has no value on meta

@@ -11,7 +11,7 @@ import torch
 from answering_cases import CNN, DOT
 
 from zoo.attention import AttentionFactory, Constant, Uniform
-from zoo.maps import labelled
+from zoo.maps import label_map
 from zoo.maps.explainer import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.answering import (
@@ -64,7 +64,7 @@ def example_of(source: AnswerExplainer) -> tuple[ExplainedAnswer, dict[str, Any]
     example = next(iter(source.examples()))
     assert isinstance(example, ExplainedAnswer)
     return example, {
-        each.found.site: labelled(each.found, each.axis_labels, gold=each.gold, nouns=each.nouns)
+        each.found.site: label_map(each.found, each.axis_labels, gold=each.gold, nouns=each.nouns)
         for each in example.maps()
     }
 
@@ -168,12 +168,12 @@ def test_links_name_the_heaviest_key_of_each_query(about: str) -> None:
     example, made = example_of(source)
     (table,) = example.tables(made)
     (frame,) = table.frames
-    assert source.truth_of == f"test questions, {example.scored}"
+    assert source.truth_label == f"test questions, {example.scored}"
     of_scored = frame[frame["site"] == example.scored]
     assert example.weights is not None
     assert list(of_scored["key_place"]) == example.weights.argmax(1).tolist()
-    assert f"< {example._place(int(example.weights.argmax())) if about == 'picture' else ''}" in example.said
-    assert source.looks()[0] == example.said
+    assert f"< {example._place(int(example.weights.argmax())) if about == 'picture' else ''}" in example.description
+    assert source.describe_chosen()[0] == example.description
 
 
 @every_subject

@@ -124,7 +124,7 @@ def test_own_pictures_have_no_captions(tmp_path: Path) -> None:
     assert batch.splits == ("",)
     assert batch.targets is None
     assert batch.written[0].size == (8, 12)
-    assert batch.written[0].original.drawn().pixels.shape == (3, 8, 12)
+    assert batch.written[0].original.read().pixels.shape == (3, 8, 12)
     assert batch.written[0].original.seen == (0.0, 2.0, 8.0, 8.0)
 
 

@@ -11,7 +11,7 @@ from captioning_cases import captioner, doubled, pictures, recurrent, transforme
 
 from zoo.attention import record
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.maps import labelled
+from zoo.maps import label_map
 from zoo.nn.images.image_input import OriginalImage
 from zoo.tasks.captioning.explanation import OF_REFERENCE, WORDS, ExplainedCaption, PerturbableImage
 from zoo.tasks.captioning.plots import WordPlace, contact_sheet
@@ -35,7 +35,7 @@ def drawn(net: Any = recurrent) -> ExplainedCaption:
 def test_maps_have_words_cells_and_pixels(net: Any) -> None:
     example = drawn(net)
     made = {
-        each.found.site: labelled(each.found, each.axis_labels, gold=each.gold, nouns=each.nouns)
+        each.found.site: label_map(each.found, each.axis_labels, gold=each.gold, nouns=each.nouns)
         for each in example.maps()
     }
     assert made[WORDS].labels["query"] == ["a", "blue", "ring"]
@@ -62,7 +62,7 @@ def test_rows_of_words_say_where_and_whether_it_is_right() -> None:
     assert first["y"] == pytest.approx((first["row"] + 0.5) * 5)
     assert first["x"] == pytest.approx(5 + (first["column"] + 0.5) * 5)
     assert of_reference["gold"].notna().tolist() == [False, True, True, False, False, False, False]
-    assert "blue at " in example.said
+    assert "blue at " in example.description
 
 
 def test_a_sheet_has_a_panel_for_each_word() -> None:

@@ -215,7 +215,7 @@ def test_a_checkpoint_brings_its_items() -> None:
     data.restore(state)
     assert rows(data, "all")["someone"]["items"] == [5, 0]
     assert data.sizes() == {"items": ITEMS, "length": 3}
-    assert data.catalogue.shown(5) == "title 5"
+    assert data.catalogue.title_of(5) == "title 5"
     assert data.catalogue.counts.tolist() == state["counts"]
     strict = data_of(other)
     strict.restore(state)

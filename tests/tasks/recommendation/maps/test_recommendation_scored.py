@@ -24,10 +24,10 @@ from zoo.attention import (
 from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.maps import attributions as scored_maps
 from zoo.tasks.recommendation.maps.attributions import (
-    by_user,
     gold_positions,
+    group_by_user,
     influence,
-    occluded,
+    occlude,
     occlusion,
     refusal,
     some_users,
@@ -160,7 +160,7 @@ def test_shares_of_occlusion_are_of_what_lifts(batch: SequenceBatch) -> None:
     net = net_of()
     items = torch.arange(len(LENGTHS))[:, None]
     falls = occlusion(partial(scored, net), batch, items)[:, 0]
-    shares = occluded(partial(scored, net), batch, items)
+    shares = occlude(partial(scored, net), batch, items)
     assert (shares[falls <= 0] == 0).all()
     for user in range(len(LENGTHS)):
         lifts = falls[batch.users == user].clamp(min=0)
@@ -198,7 +198,7 @@ def test_linear_attention_has_the_map_that_it_amounts_to(batch: SequenceBatch) -
 
 def test_a_map_has_one_query_and_no_padding(batch: SequenceBatch) -> None:
     values = torch.arange(1.0, len(batch.items) + 1)
-    found = by_user(values, batch, "layer 0")
+    found = group_by_user(values, batch, "layer 0")
     assert found.weights.shape == (len(LENGTHS), 1, 1, 12)
     start = 0
     for user, length in enumerate(LENGTHS):

@@ -25,8 +25,8 @@ from zoo.maps.metrics import pointing_accuracy
 from zoo.optim import OptimizerConfig
 from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.ctr import ClickMetrics, CTRTask, sample_candidates
-from zoo.tasks.recommendation.maps.attributions import by_user
-from zoo.tasks.recommendation.models.din import DIN, Candidates, after_histories
+from zoo.tasks.recommendation.maps.attributions import group_by_user
+from zoo.tasks.recommendation.models.din import DIN, Candidates, make_candidates
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 
 ITEMS, DIM = 12, 6
@@ -161,8 +161,8 @@ def test_scores_of_blocks_are_those_of_each_candidate(pairs, monkeypatch):
 def test_a_batch_is_its_users_one_by_one():
     net = din(Dice)
     items = torch.tensor([[0, 5], [3, 3], [7, 1]])
-    together = net(histories(LISTS), after_histories(histories(LISTS), items)).view(3, 2)
-    alone = [net(histories([one]), after_histories(histories([one]), items[[n]])) for n, one in enumerate(LISTS)]
+    together = net(histories(LISTS), make_candidates(histories(LISTS), items)).view(3, 2)
+    alone = [net(histories([one]), make_candidates(histories([one]), items[[n]])) for n, one in enumerate(LISTS)]
     torch.testing.assert_close(together, torch.stack(alone))
     torch.testing.assert_close(together, net.scores(histories(LISTS), items))
 
@@ -185,7 +185,7 @@ def test_other_scores_of_the_core_stand_in(normalizer):
     inputs = torch.cat([u, v, u * v])[None]
     torch.testing.assert_close(found, net.mlp(inputs) + net.bias.weight[7])
     torch.testing.assert_close(
-        net(histories([[3, 1]]), after_histories(histories([[3, 1]]), torch.tensor([[7]]))), found[0]
+        net(histories([[3, 1]]), make_candidates(histories([[3, 1]]), torch.tensor([[7]]))), found[0]
     )
     shared = net.scores(histories([[3, 1], [5]]), torch.tensor([[2, 7]]))  # what all users are asked about
     torch.testing.assert_close(shared[:1, 1:], found)
@@ -389,7 +389,7 @@ def test_a_trained_net_finds_the_partner_in_the_history():
     made = [session() for _ in range(200)]
     batch = histories([past for past, _ in made], [chosen for _, chosen in made], "test", 12)
     gold = (batch.items + 6 == batch.held_out[batch.users]).double()
-    belongs = by_user(gold, batch, "gold").weights > 0
+    belongs = group_by_user(gold, batch, "gold").weights > 0
     assert pointing_accuracy(module.explain(batch).weights, belongs) > 0.7  # by chance 1/3
     with torch.no_grad():
         module.validation_step(batch, 0)

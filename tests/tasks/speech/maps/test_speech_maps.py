@@ -64,7 +64,7 @@ def test_a_recording_is_described_by_its_words_in_time() -> None:
     assert gold is not None
     assert gold[0].nonzero().flatten().tolist() == [1, 2]  # frames 2 to 4, of two frames a place
     assert not gold[2].any()  # a space
-    assert example.said.startswith("ab ")
+    assert example.description.startswith("ab ")
     (times,) = example.tables({})
     (frame,) = times.frames
     assert frame["unit"].tolist() == ["word"] * 2 + ["token"] * 4
@@ -74,7 +74,7 @@ def test_a_recording_is_described_by_its_words_in_time() -> None:
 def test_an_empty_transcript_has_no_map_of_its_own() -> None:
     example = heard("")
     assert {ALIGNMENT, OF_REFERENCE} & {each.found.site for each in example.maps()} == {OF_REFERENCE}
-    assert example.said == ""
+    assert example.description == ""
 
 
 def test_the_picture_has_one_axis_of_time() -> None:

@@ -196,5 +196,5 @@ def test_words_are_left_out_with_all_of_their_tokens() -> None:
 
 def test_the_reference_is_not_needed_for_looks() -> None:
     source = module_of(DATA).maps(DATA, MapOptions(ids=(DATA.content.corpus.ids[0],)))
-    (said,) = source.looks()
+    (said,) = source.describe_chosen()
     assert " < " in said

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from zoo.attention import AttentionFactory, Constant, ScaledDot, Softmax, Uniform
 from zoo.errors import ConfigError
-from zoo.tasks.vision.batch import normalised
+from zoo.tasks.vision.batch import normalize
 from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.models.vit import ViT
 from zoo.tasks.vision.synthetic import _MOST_COLOURS, _palette, plant
@@ -189,7 +189,7 @@ def accuracy(attend: AttentionFactory, pictures: ImageSet, steps: int, batch: in
     net = ViT(channels=3, height=height, width=width, classes=10, attend=attend, patch=8, size="mini", layers=2)
     optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=steps, pct_start=0.1)
-    pixels = normalised(torch.from_numpy(pictures.pixels), [0.5] * 3, [0.3] * 3)
+    pixels = normalize(torch.from_numpy(pictures.pixels), [0.5] * 3, [0.3] * 3)
     labels = torch.from_numpy(pictures.labels)
     train, val = (torch.from_numpy(pictures.numbers(split)) for split in ("train", "val"))
     for _ in range(steps):

@@ -126,7 +126,7 @@ def test_a_vit_s_folder(planted: ImageData, out: Path, capsys: pytest.CaptureFix
     words = (out / "words.txt").read_text().splitlines()
     assert words == printed[-2:]
     assert words[0].startswith(f"{example.id}: predicted {example.about['prediction']} (")
-    assert module.maps(planted, MapOptions(ids=[example.id])).looks()[0] in words[0]
+    assert module.maps(planted, MapOptions(ids=[example.id])).describe_chosen()[0] in words[0]
 
 
 def test_a_cbam_s_gates(planted: ImageData, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_asked_for_pictures_layers_and_a_budget(
     export(module, planted, out, MapOptions(pictures=1, budget=size, overwrite=True))
     assert f"the budget of {size:,} bytes a picture left out layers.1.mixer.attend {size:,}" in capsys.readouterr().out
     assert zoo.maps.load(out).cut == {"layers.1.mixer.attend": size}
-    assert module.maps(planted, MapOptions(ids=["test/2", "val/0"])).looks()[1].startswith("looks ")
+    assert module.maps(planted, MapOptions(ids=["test/2", "val/0"])).describe_chosen()[1].startswith("looks ")
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,13 @@ from zoo.maps import plots
 from zoo.nn.images.windows import Windows
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.maps.gate_table import GateTable
-from zoo.tasks.vision.maps.map_labels import cell_names, heads_over_picture, named_maps, reassembled, scored_map
+from zoo.tasks.vision.maps.map_labels import cell_names, heads_over_picture, join_windows, label_maps, scored_map
 from zoo.tasks.vision.maps.regions import region, where_it_looks
 from zoo.tasks.vision.models.cct import CCT
 from zoo.tasks.vision.models.resnet import ResNet
 from zoo.tasks.vision.models.swin import Swin
 from zoo.tasks.vision.models.vit import ViT
-from zoo.tasks.vision.plots import Panels, gate_figure, overlay, sheet, upsampled
+from zoo.tasks.vision.plots import Panels, gate_figure, overlay, sheet, upsample
 
 SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 SIZES = {"channels": 1, "height": 12, "width": 16, "classes": 3}
@@ -107,7 +107,7 @@ def test_colours_are_ordered_by_brightness() -> None:
 
 def test_upsampling_is_bilinear() -> None:
     heat = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
-    found = upsampled(heat, (30, 40))
+    found = upsample(heat, (30, 40))
     assert found.shape == (30, 40)
     # half a pixel of 10 beside the middle of a place: 0.95 of it and 0.05 of its neighbour
     expected = 0.95 * (0.95 * heat[1, 2] + 0.05 * heat[1, 3]) + 0.05 * (0.95 * heat[2, 2] + 0.05 * heat[2, 3])
@@ -172,7 +172,7 @@ def test_windows_are_put_together(sizes: tuple[int, int, int, int, int]) -> None
                 at = (qr % side * side + qc % side, kr % side * side + kc % side)
                 expected[:, q, k] = found.weights[window, :, at[0], at[1]]
                 exists[q, k] = True
-        whole = reassembled(found, windows, index)
+        whole = join_windows(found, windows, index)
         assert whole.support is not None
         dense = whole.support.to_dense(whole.weights, rows * columns, rows * columns)[0]  # type: ignore[union-attr]
         torch.testing.assert_close(dense, expected)
@@ -184,7 +184,7 @@ def test_a_swin_s_own_windows() -> None:
     net = Swin(**SIZES, attend=SOFTMAX, dim=6, layers=(2, 1), heads=(2, 3), window=2, patch=2).eval()
     with torch.no_grad(), record(net) as maps:
         net(torch.randn(1, 1, 12, 16))
-    found = list(named_maps(net, maps, (12, 16)))
+    found = list(label_maps(net, maps, (12, 16)))
     assert [len(each.axis_labels["source"]) for each in found] == [48, 48, 12]
     assert found[2].axis_labels["target"][5] == "r2c2"
     received = heads_over_picture(net, maps["layers.1.mixer.attend"], (12, 16))
@@ -201,14 +201,14 @@ def test_names_of_tokens_and_gold(tmp_path: Path) -> None:
     vit = ViT(**SIZES, attend=SOFTMAX, patch=4, registers=1, **SMALL).eval()
     with torch.no_grad(), record(vit) as maps:
         vit(pixels)
-    found = list(named_maps(vit, maps, (12, 16), gold))
+    found = list(label_maps(vit, maps, (12, 16), gold))
     assert found[0].axis_labels["key"] == ["class", "register 1", *cell_names((3, 4))]
     assert found[0].gold is not None
     assert found[0].gold.nonzero().tolist() == [[0, 2 + 6]]
     cct = CCT(**SIZES, attend=SOFTMAX, kernel=3, convolutions=1, **SMALL).eval()
     with torch.no_grad(), record(cct) as maps:
         cct(pixels)
-    *layers, pool = named_maps(cct, maps, (12, 16), gold)
+    *layers, pool = label_maps(cct, maps, (12, 16), gold)
     assert [each.gold for each in layers] == [None, None]
     assert pool.axis_labels["query"] == ["picture"]
     assert pool.gold is not None
@@ -235,7 +235,7 @@ def test_each_kind_of_map_is_written_and_read(tmp_path: Path) -> None:
             net(torch.randn(1, 1, 12, 16))
         heat = AttentionMap("heat", torch.rand(1, 1, 1, 12), DenseSupport.axes, DenseSupport(), (0,))
         with zoo.maps.Writer(tmp_path / name, model=name, layers=[*sites(net), "heat"]) as writer:
-            for each in (*named_maps(net, maps, (12, 16), gold), scored_map(heat, (3, 4), gold)):
+            for each in (*label_maps(net, maps, (12, 16), gold), scored_map(heat, (3, 4), gold)):
                 writer.add("a", each.found, axis_labels=each.axis_labels, gold=each.gold, nouns=each.nouns)
         read = zoo.maps.load(tmp_path / name)
         assert list(read["a"]) == [*sites(net), "heat"]

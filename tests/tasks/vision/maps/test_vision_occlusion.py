@@ -61,7 +61,7 @@ def test_cells_left_out(module: ImageClassifier, batch: ImageBatch, monkeypatch:
             for x in range(24):
                 if not row[y * rows // 16, x * columns // 24]:
                     pixels[0, :, y, x] = 0.0
-        expected = module(batch.with_pixels(pixels)).softmax(-1)[0, answer]
+        expected = module(batch.replace_pixels(pixels)).softmax(-1)[0, answer]
         torch.testing.assert_close(score, expected.detach(), rtol=0, atol=1e-12)
 
 
@@ -75,7 +75,7 @@ def test_the_gradient_is_that_of_scaled_cells(module: ImageClassifier, batch: Im
         pixels = batch.pixels.clone()
         high, wide = 16 // rows, 24 // columns
         pixels[:, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] *= scale
-        return module(batch.with_pixels(pixels)).log_softmax(-1)[0, found.answer].detach()
+        return module(batch.replace_pixels(pixels)).log_softmax(-1)[0, found.answer].detach()
 
     for row in range(rows):
         for column in range(columns):

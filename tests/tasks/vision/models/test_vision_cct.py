@@ -147,7 +147,7 @@ def test_another_resolution_is_that_of_a_net_made_for_it(position: Any) -> None:
     net, other = cct(position=position), cct(position=position, height=32, width=24)
     weights = net.state_dict()
     shapes = {name: tuple(weight.shape) for name, weight in other.state_dict().items()}
-    resized = {name: other.resized(name, weight, shapes[name]) for name, weight in weights.items()}
+    resized = {name: other.resize_parameter(name, weight, shapes[name]) for name, weight in weights.items()}
     other.load_state_dict({name: weights[name] if each is None else each for name, each in resized.items()})
     pixels = pictures(32, 24)
     torch.testing.assert_close(net(pixels), other(pixels), **CLOSE)
@@ -208,7 +208,7 @@ def test_stochastic_depth_and_dropout_are_of_training() -> None:
 def test_every_parameter_is_in_one_stage() -> None:
     net = cct(relative=T5Bias)
     for name, _ in net.named_parameters():
-        assert sum(name.startswith(f"{stage}.") for stage in net.stages()) == 1, name
+        assert sum(name.startswith(f"{stage}.") for stage in net.layer_groups()) == 1, name
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from torchvision.models import (
 from zoo.attention import SqueezeExcitation
 from zoo.errors import ConfigError, DataError, OfflineError
 from zoo.tasks.vision.models import pretrained
-from zoo.tasks.vision.models.pretrained import published, resnet_names, swin_names, vit_names
+from zoo.tasks.vision.models.pretrained import load_published, resnet_names, swin_names, vit_names
 from zoo.tasks.vision.models.resnet import ResNet
 from zoo.tasks.vision.models.swin import Swin
 from zoo.tasks.vision.models.torchvision_cnn import TorchvisionCNN
@@ -127,7 +127,7 @@ def test_old_names_of_a_file(model: str, weights: Any, renamed: dict[str, str]) 
             name = name.replace(by, was) if "layer" in name else name
         old[name] = weight
     assert old.keys() != state.keys()
-    assert pretrained._checked(old, model, weights, Path("file")).keys() == state.keys()
+    assert pretrained._check_weights(old, model, weights, Path("file")).keys() == state.keys()
 
 
 class Published:
@@ -176,7 +176,7 @@ def test_published_weights_by_name(server: Published, caplog: pytest.LogCaptureF
     state = state18()
     name = server.put(state)
     with caplog.at_level(logging.INFO, "zoo.tasks.vision.models.pretrained"):
-        weights, labels = published("torchvision:resnet18", net18())
+        weights, labels = load_published("torchvision:resnet18", net18())
     assert len(labels) == 1000
     assert labels[:2] == ("tench", "goldfish")
     assert weights.keys() == net18().state_dict().keys()
@@ -184,14 +184,14 @@ def test_published_weights_by_name(server: Published, caplog: pytest.LogCaptureF
     assert torch.equal(weights["layer3.0.bn2.running_var"], state["layer3.0.bn2.running_var"])
     assert "data.height=224 data.width=224 data.mean=[0.485,0.456,0.406] data.std=[0.229,0.224,0.225]" in caplog.text
     server.at("http://127.0.0.1:1/" + name)  # nobody answers there
-    again, _ = published("torchvision:resnet18:IMAGENET1K_V1", net18(gate=SqueezeExcitation))
+    again, _ = load_published("torchvision:resnet18:IMAGENET1K_V1", net18(gate=SqueezeExcitation))
     assert torch.equal(again["head.weight"], state["fc.weight"])
 
 
 def test_a_backbone_of_torchvision(server: Published) -> None:
     server.put(state18())
     net = TorchvisionCNN(channels=3, height=32, width=32, classes=1000, backbone="resnet18").eval()
-    weights, _ = published("torchvision:resnet18", net)
+    weights, _ = load_published("torchvision:resnet18", net)
     net.load_state_dict(weights)
     peer = at_random(resnet18())
     pixels = torch.randn(2, 3, 32, 32)
@@ -205,14 +205,16 @@ def test_what_an_inception_does_to_pixels_itself_is_told_as_normalisation() -> N
     pixels = torch.rand(1, 3, 2, 2)
     mean, std = (torch.tensor(x)[:, None, None] for x in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
     weights = torchvision.models.GoogLeNet_Weights.DEFAULT
-    assert pretrained._preprocessing("googlenet", weights).endswith("data.mean=[0.5,0.5,0.5] data.std=[0.5,0.5,0.5]")
+    assert pretrained._describe_preprocessing("googlenet", weights).endswith(
+        "data.mean=[0.5,0.5,0.5] data.std=[0.5,0.5,0.5]"
+    )
     torch.testing.assert_close(peer._transform_input((pixels - mean) / std), (pixels - 0.5) / 0.5)
 
 
 def test_offline(server: Published) -> None:
     server.at("http://127.0.0.1:1/resnet18-f37072fd.pth")
     with pytest.raises(OfflineError) as error:
-        published("torchvision:resnet18", net18())
+        load_published("torchvision:resnet18", net18())
     belongs = server.cache / "resnet18-f37072fd.pth"
     for words in (
         "resnet18-f37072fd.pth",
@@ -228,7 +230,7 @@ def test_offline(server: Published) -> None:
 def test_another_file_than_was_published(server: Published) -> None:
     server.put(state18(), digest="00000000")
     with pytest.raises(DataError, match=r"not the expected file .* not 00000000"):
-        published("torchvision:resnet18", net18())
+        load_published("torchvision:resnet18", net18())
     assert not list(server.cache.glob("*"))
 
 
@@ -236,7 +238,7 @@ def test_another_file_than_was_published(server: Published) -> None:
 def test_no_weights(server: Published, content: Any) -> None:
     name = server.put(content)
     with pytest.raises(DataError, match=f"{server.cache / name} .*Delete it, and it is downloaded anew"):
-        published("torchvision:resnet18", net18())
+        load_published("torchvision:resnet18", net18())
 
 
 def test_a_file_that_was_cut_short(server: Published) -> None:
@@ -245,7 +247,7 @@ def test_a_file_that_was_cut_short(server: Published) -> None:
     whole = (server.folder / name).read_bytes()
     (server.cache / name).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="is damaged"):
-        published("torchvision:resnet18", net18())
+        load_published("torchvision:resnet18", net18())
 
 
 class _Code:
@@ -262,14 +264,14 @@ def test_code_in_a_file_does_not_run(server: Published, tmp_path: Path, is_zip: 
     content = {**state18(), "trap": _Code(trap)}
     server.put(content if is_zip else pickle.dumps(content, protocol=2))
     with pytest.raises(DataError, match="holds other things than weights"):
-        published("torchvision:resnet18", net18())
+        load_published("torchvision:resnet18", net18())
     assert not trap.exists()
 
 
 def test_weights_of_another_size(server: Published) -> None:
     server.put(dict(at_random(torchvision.models.resnet34()).state_dict()), "resnet34")
     with pytest.raises(ConfigError, match=r"no layer1\.2\.bn1\.bias; write model.size=resnet34"):
-        published("torchvision:resnet34", net18())
+        load_published("torchvision:resnet34", net18())
 
 
 @pytest.mark.parametrize(
@@ -284,12 +286,12 @@ def test_weights_of_another_size(server: Published) -> None:
 )
 def test_unknown_names(name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        published(name, net18())
+        load_published(name, net18())
 
 
 def test_a_net_without_published_weights() -> None:
     with pytest.raises(ConfigError, match="ResNet, ViT, Swin, TorchvisionCNN; this net is a Linear"):
-        published("torchvision:resnet18", nn.Linear(1, 1))
+        load_published("torchvision:resnet18", nn.Linear(1, 1))
 
 
 def test_every_published_model_fits_the_options_that_are_named() -> None:

@@ -238,8 +238,8 @@ def test_stochastic_depth_rises_linearly_and_drops_whole_branches() -> None:
 def test_stages_name_the_parameters() -> None:
     with torch.device("meta"):
         net = ResNet(**SMALL, depth=18, gate=SqueezeExcitation)
-    assert net.stages() == ["conv1", "layer1", "layer2", "layer3", "layer4", "head"]
-    names = [name for name, _ in net.named_parameters() if not name.startswith(tuple(net.stages()))]
+    assert net.layer_groups() == ["conv1", "layer1", "layer2", "layer3", "layer4", "head"]
+    names = [name for name, _ in net.named_parameters() if not name.startswith(tuple(net.layer_groups()))]
     assert names == ["bn1.weight", "bn1.bias"]
 
 

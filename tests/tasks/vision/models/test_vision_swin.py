@@ -180,14 +180,14 @@ def test_features_and_head() -> None:
 
 def test_stages_name_every_parameter_once_from_input_to_output() -> None:
     net = swin()
-    assert net.stages() == ["patches", "layers.0", "layers.1", "merges.2", "layers.2", "norm", "head"]
+    assert net.layer_groups() == ["patches", "layers.0", "layers.1", "merges.2", "layers.2", "norm", "head"]
     for name, _ in net.named_parameters():
-        assert sum(name.startswith(f"{stage}.") for stage in net.stages()) == 1, name
+        assert sum(name.startswith(f"{stage}.") for stage in net.layer_groups()) == 1, name
     order: list[str] = []
-    for name in net.stages():
+    for name in net.layer_groups():
         net.get_submodule(name).register_forward_hook(lambda *_, name=name: order.append(name))
     net(pictures(14, 10))
-    assert order == net.stages()
+    assert order == net.layer_groups()
 
 
 def test_other_pictures_than_it_was_made_for() -> None:
@@ -205,15 +205,15 @@ def test_windows_of_another_side() -> None:
     shape = net.get_parameter(name).shape
     assert shape == (2, 7, 7)
     rising = torch.arange(5.0).expand(2, 5, 5)
-    found = net.resized(name, rising, shape)
+    found = net.resize_parameter(name, rising, shape)
     assert found is not None
     assert found.shape == shape
     assert (found.diff(dim=2) > 0).all()
     torch.testing.assert_close(found[:, 3, 3], torch.full((2,), 2.0))
-    torch.testing.assert_close(net.resized(name, torch.ones(2, 5, 5), shape), torch.ones(2, 7, 7))
-    torch.testing.assert_close(net.resized(name, rising.mT, shape), found.mT)
-    assert net.resized(name, torch.ones(3, 5, 5), shape) is None
-    assert net.resized("patches.0.weight", torch.ones(4, 2, 3, 3), (4, 2, 2, 2)) is None
+    torch.testing.assert_close(net.resize_parameter(name, torch.ones(2, 5, 5), shape), torch.ones(2, 7, 7))
+    torch.testing.assert_close(net.resize_parameter(name, rising.mT, shape), found.mT)
+    assert net.resize_parameter(name, torch.ones(3, 5, 5), shape) is None
+    assert net.resize_parameter("patches.0.weight", torch.ones(4, 2, 3, 3), (4, 2, 2, 2)) is None
 
 
 @pytest.mark.parametrize("path", ATTENTION, ids=lambda path: path.stem)

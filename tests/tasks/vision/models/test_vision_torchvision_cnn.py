@@ -229,13 +229,13 @@ def test_nets_with_layers_behind_the_mean_say_so(backbone: str) -> None:
 def test_stages_cover_every_parameter(backbone: str) -> None:
     with torch.device("meta"):
         net = made(backbone, SqueezeExcitation)
-    stages = net.stages()
+    stages = net.layer_groups()
     for name, _ in net.named_parameters():
         assert len([stage for stage in stages if name.startswith(f"{stage}.")]) == 1, name
     assert stages[-2:] == ["gates", "head"]
     assert len(stages) > 5
     with torch.device("meta"):
-        assert "gates" not in made(backbone).stages()
+        assert "gates" not in made(backbone).layer_groups()
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_timm_at_another_resolution() -> None:
     larger = vit(height=24, width=16)
     weights = net.state_dict()
     name = "tokens.position.embedding.vectors"
-    found = larger.resized(name, weights[name], tuple(larger.state_dict()[name].shape))
+    found = larger.resize_parameter(name, weights[name], tuple(larger.state_dict()[name].shape))
     expected = resample(weights[name][None], (6, 4), (3, 2), num_prefix_tokens=1)[0]
     torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-6)  # timm interpolates in single precision
 
@@ -160,7 +160,7 @@ def test_another_resolution_is_that_of_a_net_made_for_it(position: Any, options:
     net, other = vit(position=position, **options), vit(position=position, height=24, width=16, **options)
     weights = net.state_dict()
     shapes = {name: tuple(weight.shape) for name, weight in other.state_dict().items()}
-    resized = {name: other.resized(name, weight, shapes[name]) for name, weight in weights.items()}
+    resized = {name: other.resize_parameter(name, weight, shapes[name]) for name, weight in weights.items()}
     assert {name for name, weight in resized.items() if weight is not None} == {
         name for name in weights if shapes[name] != tuple(weights[name].shape)
     }
@@ -174,7 +174,7 @@ def test_another_resolution_is_that_of_a_net_made_for_it(position: Any, options:
 def test_the_grid_of_old_positions(old: tuple[int, int], new: tuple[int, int]) -> None:
     net = vit(height=4 * new[0], width=4 * new[1])
     vectors = vit(height=4 * old[0], width=4 * old[1]).tokens.position.embedding.vectors.detach()
-    found = net.tokens.position.resized(vectors)
+    found = net.tokens.position.resize_parameter(vectors)
     stretched = F.interpolate(
         vectors[1:].T.reshape(1, -1, *old), size=new, mode="bicubic", antialias=True, align_corners=False
     )
@@ -184,7 +184,7 @@ def test_the_grid_of_old_positions(old: tuple[int, int], new: tuple[int, int]) -
 
 def test_positions_of_an_unknown_grid_are_refused() -> None:
     with pytest.raises(ValueError, match="8 positions are neither a grid whose sides are as 3 to 2 nor a square"):
-        vit().tokens.position.resized(torch.zeros(9, 12))
+        vit().tokens.position.resize_parameter(torch.zeros(9, 12))
 
 
 @pytest.mark.parametrize(
@@ -373,9 +373,9 @@ def test_dropout_is_of_training() -> None:
 
 def test_every_parameter_is_in_one_stage() -> None:
     net = vit(registers=1, relative=T5Bias)
-    assert net.stages() == ["tokens", "layers.0", "layers.1", "norm", "head"]
+    assert net.layer_groups() == ["tokens", "layers.0", "layers.1", "norm", "head"]
     for name, _ in net.named_parameters():
-        assert sum(name.startswith(f"{stage}.") for stage in net.stages()) == 1, name
+        assert sum(name.startswith(f"{stage}.") for stage in net.layer_groups()) == 1, name
 
 
 def test_every_site_is_of_its_own() -> None:

@@ -59,7 +59,7 @@ def influence(net: nn.Module, batch: SequenceBatch, how: How) -> Float[Tensor, "
         one = some_users(batch, users)
         with torch.no_grad(), record(net, layers=[how] if isinstance(how, int) else None, implied=True) as found:
             net(one)
-        shares[positions(batch, users)] = last_rows(net, attended(found, one), how)
+        shares[positions(batch, users)] = last_rows(net, split_users(found, one), how)
     return shares
 
 
@@ -94,7 +94,7 @@ def occlusion(score: ScoreOf, batch: SequenceBatch, items: Int[Tensor, "b k"]) -
         copies = copies_of(batch, users)
         keep = torch.ones_like(copies.items, dtype=torch.bool)
         keep[copies.starts + positions - batch.starts[users]] = False
-        replaced = left_out(copies, keep)
+        replaced = leave_out(copies, keep)
         for each in replaced:
             falls[positions] += (before[users] - score(each, items[users])) / len(replaced)
     return falls
@@ -105,7 +105,7 @@ def copies_of(batch: SequenceBatch, users: Int[Tensor, " k"]) -> SequenceBatch:
     return some_users(replace(batch, seen=batch.seen[:0], seen_lengths=torch.zeros_like(batch.seen_lengths)), users)
 
 
-def left_out(batch: SequenceBatch, keep: Bool[Tensor, " n"]) -> list[SequenceBatch]:
+def leave_out(batch: SequenceBatch, keep: Bool[Tensor, " n"]) -> list[SequenceBatch]:
     """Returns the histories with other items instead of those that are not kept, once for each replacement."""
     *others, spare = replacements(batch.catalogue.counts).to(batch.items.device)
     # The spare one is used where the item itself would be its replacement.
@@ -113,7 +113,7 @@ def left_out(batch: SequenceBatch, keep: Bool[Tensor, " n"]) -> list[SequenceBat
     return [replace(batch, items=torch.where(keep, batch.items, items)) for items in instead]
 
 
-def occluded(score: ScoreOf, batch: SequenceBatch, items: Int[Tensor, "b 1"]) -> Float[Tensor, " n"]:
+def occlude(score: ScoreOf, batch: SequenceBatch, items: Int[Tensor, "b 1"]) -> Float[Tensor, " n"]:
     """Computes shares by the `occlusion` of one item for each user. Items that lower its score have no share."""
     lifts = occlusion(score, batch, items)[:, 0].clamp(min=0.0)
     total = lifts.new_zeros(len(batch)).index_add(0, batch.users, lifts)[batch.users]
@@ -156,7 +156,7 @@ class Attended:
     maps: Mapping[str, Float[Tensor, "u h n n"]]
 
 
-def attended(found: Mapping[str, AttentionMap], batch: SequenceBatch) -> Attended:
+def split_users(found: Mapping[str, AttentionMap], batch: SequenceBatch) -> Attended:
     """Returns the recorded maps of the users of one group of `Packing`, in its order, as matrices.
 
     Sites without weights have no map, except for linear attention if its implied weights were recorded.
@@ -192,7 +192,7 @@ def some_users(batch: SequenceBatch, users: Int[Tensor, " k"]) -> SequenceBatch:
     )
 
 
-def by_user(values: Float[Tensor, " n"], batch: SequenceBatch, site: str) -> AttentionMap:
+def group_by_user(values: Float[Tensor, " n"], batch: SequenceBatch, site: str) -> AttentionMap:
     """Returns values of positions as a map with one query for each user, the next item; the keys are the history."""
     steps = torch.arange(int(batch.lengths.max()), device=values.device)
     real = steps < batch.lengths[:, None]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.maps.perturbation import Perturbable, gradient_at_rows
 from zoo.tasks.recommendation.batch import SequenceBatch
-from zoo.tasks.recommendation.maps.attributions import ROWS, copies_of, left_out
+from zoo.tasks.recommendation.maps.attributions import ROWS, copies_of, leave_out
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.task import Recommender
@@ -37,7 +37,7 @@ class PerturbableHistory(Perturbable):
 
     def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
         copies = copies_of(self.batch, torch.zeros(len(keep), dtype=torch.int64, device=keep.device))
-        replaced = left_out(copies, keep.flatten())
+        replaced = leave_out(copies, keep.flatten())
         scores = [self.module.log_probability(each, self.answer.expand(len(keep))).exp() for each in replaced]
         return torch.stack(scores).mean(0)
 

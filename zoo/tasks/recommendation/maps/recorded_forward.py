@@ -19,7 +19,7 @@ from zoo.attention import AttentionMap, EdgeSupport
 from zoo.attention.recording.recorder import Recording
 from zoo.maps.explainer import LabelledAttention
 from zoo.tasks.recommendation.batch import SequenceBatch
-from zoo.tasks.recommendation.maps.attributions import How, attended, last_rows
+from zoo.tasks.recommendation.maps.attributions import How, last_rows, split_users
 from zoo.tasks.recommendation.maps.distance_table import ByDistance
 
 NOT_RECORDED: AbstractContextManager[None] = nullcontext()
@@ -65,19 +65,19 @@ class RecordedPass(ABC):
     @property
     def titles(self) -> list[str]:
         """Titles of the items of the history."""
-        return [self.batch.catalogue.shown(item) for item in self.batch.items.tolist()]
+        return [self.batch.catalogue.title_of(item) for item in self.batch.items.tolist()]
 
     @property
     def recommended(self) -> list[str]:
         """Titles of the best items of a single user."""
-        return [self.batch.catalogue.shown(item) for item in self.top[0].tolist() if item >= 0]
+        return [self.batch.catalogue.title_of(item) for item in self.top[0].tolist() if item >= 0]
 
 
 class HistoryPass(RecordedPass):
     """A pass in which each position attends to earlier ones, independently of any candidate."""
 
     def shares(self, how: How) -> Float[Tensor, " n"]:
-        return last_rows(self.net, attended(self.found, self.batch), how)
+        return last_rows(self.net, split_users(self.found, self.batch), how)
 
     def weights(self) -> None:
         return None
@@ -88,7 +88,7 @@ class HistoryPass(RecordedPass):
             yield LabelledAttention(each, dict.fromkeys(ends, self.titles), dict.fromkeys(ends, "item"))
 
     def measure(self, distances: ByDistance) -> None:
-        found = attended(self.found, self.batch)
+        found = split_users(self.found, self.batch)
         for site, weights in found.maps.items():
             distances.add(site, weights, found.real)
 
@@ -105,7 +105,7 @@ class CandidatePass(RecordedPass):
     def maps(self) -> Iterator[LabelledAttention]:
         titles = {"source": self.titles, "target": self.recommended}
         for each in _values(self.written):
-            yield LabelledAttention(_of_first(each, len(self.recommended)), titles, dict.fromkeys(titles, "item"))
+            yield LabelledAttention(_select_first(each, len(self.recommended)), titles, dict.fromkeys(titles, "item"))
 
     def measure(self, distances: ByDistance) -> None:
         distances.add_last(next(iter(self.found)), self.weights()[:, 0], self.batch)
@@ -128,7 +128,7 @@ def candidate_shares(found: Mapping[str, AttentionMap], batch: SequenceBatch, co
     return weights / total.masked_fill(total == 0.0, 1.0)[batch.users]
 
 
-def _of_first(found: AttentionMap, count: int) -> AttentionMap:
+def _select_first(found: AttentionMap, count: int) -> AttentionMap:
     """Returns the map of the first `count` candidates of a single user."""
     support: Any = found.support
     kept = support.target < count

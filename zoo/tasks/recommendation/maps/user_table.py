@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.maps.metrics import Pointing
 from zoo.tasks.recommendation.batch import SequenceBatch
-from zoo.tasks.recommendation.maps.attributions import by_user, gold_positions
+from zoo.tasks.recommendation.maps.attributions import gold_positions, group_by_user
 from zoo.tasks.recommendation.maps.distance_table import ByDistance
 from zoo.tasks.recommendation.maps.recorded_forward import RecordedPass
 
@@ -42,11 +42,11 @@ class Survey:
         import pandas as pd
 
         module, batch = self.module, recorded.batch
-        columns: dict[str, Any] = module.predicted(batch, module.ranked(batch, user=recorded.user))
+        columns: dict[str, Any] = module.predict_columns(batch, module.rank(batch, user=recorded.user))
         columns = {key: columns[key] for key in ("id", "split", "label", "prediction")}
         columns["items"] = batch.lengths.tolist()
         recorded.measure(self.distances)
-        shares = module.scored(recorded)
+        shares = module.compute_scored_map(recorded)
         if shares is not None:
             columns |= self._heaviest(batch, shares)
         self.users += len(batch)
@@ -57,18 +57,18 @@ class Survey:
         return self._pointing.truth()
 
     def _heaviest(self, batch: SequenceBatch, shares: Float[Tensor, " n"]) -> dict[str, Any]:
-        rows = by_user(shares, batch, "shares").weights[:, 0, 0]
+        rows = group_by_user(shares, batch, "shares").weights[:, 0, 0]
         share, position = rows.max(1)
         items = batch.items[batch.starts + position].tolist()
         columns: dict[str, Any] = {
             "weighs_most": [batch.catalogue.names[item] for item in items],
-            "title": [batch.catalogue.shown(item) for item in items],
+            "title": [batch.catalogue.title_of(item) for item in items],
             "share": share.tolist(),
             "back": (batch.lengths - 1 - position).tolist(),
         }
         gold = gold_positions(batch)
         if gold is not None:
             columns["points_at_gold"] = self._pointing.add(
-                rows, by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
+                rows, group_by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
             )
         return columns

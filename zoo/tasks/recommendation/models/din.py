@@ -94,7 +94,7 @@ class DIN(nn.Module):
         past item is the same for all users: if all users have the same candidates, it is computed once.
         """
         if len(items) == 1 and len(batch) > 1 and not self.training and self._is_plain():
-            return self._of_shared(batch, items[0])
+            return self._score_shared(batch, items[0])
         items = items.expand(len(batch), -1)
         found = self.items.weight.new_empty(items.shape)
         for users, rows, at in _blocks(batch, items.shape[1]):
@@ -106,7 +106,7 @@ class DIN(nn.Module):
             )
         return found
 
-    def _of_shared(self, batch: SequenceBatch, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
+    def _score_shared(self, batch: SequenceBatch, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
         past, index = torch.unique(batch.items, return_inverse=True)
         key = self.attend.score.prepare(self.items(past)[None, None])
         found = self.items.weight.new_empty(len(batch), len(items))
@@ -135,7 +135,7 @@ class DIN(nn.Module):
         return (found + self.bias(items)).squeeze(-1)  # type: ignore[no-any-return]
 
 
-def after_histories(batch: SequenceBatch, items: Int[Tensor, "b c"]) -> Candidates:
+def make_candidates(batch: SequenceBatch, items: Int[Tensor, "b c"]) -> Candidates:
     """Returns the candidates of each user after the user's full history, user after user."""
     count = items.shape[1]
     starts, stops = (x.repeat_interleave(count) for x in (batch.starts, batch.ends))

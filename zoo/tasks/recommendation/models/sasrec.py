@@ -109,17 +109,17 @@ class SASRec(nn.Module):
 
     def forward(self, batch: SequenceBatch) -> Float[Tensor, "n d"]:
         """Computes the hidden state of each position, which predicts the item that follows."""
-        return self._encoded(batch, last=False)
+        return self._encode(batch, last=False)
 
     def last(self, batch: SequenceBatch) -> Float[Tensor, "b d"]:
         """Computes the hidden state of each user's last position; the last block computes no other."""
-        return self._encoded(batch, last=True)
+        return self._encode(batch, last=True)
 
     def scores(self, vectors: Float[Tensor, "b d"], items: Int[Tensor, " i"] | None = None) -> Float[Tensor, "b i"]:
         """Computes the scores of some items, or of all."""
         return F.linear(vectors, self.items.weight if items is None else self.items(items))
 
-    def resized(self, name: str, old: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
+    def resize_parameter(self, name: str, old: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
         """Fits learned positions to this window: they are aligned at the last one, and earlier ones may be new."""
         if name != "position.vectors" or not isinstance(self.position, Learned):
             return None
@@ -128,7 +128,7 @@ class SASRec(nn.Module):
         vectors[len(vectors) - shared :] = old[len(old) - shared :]
         return vectors
 
-    def _encoded(self, batch: SequenceBatch, *, last: bool) -> Float[Tensor, "m d"]:
+    def _encode(self, batch: SequenceBatch, *, last: bool) -> Float[Tensor, "m d"]:
         packing = Packing(batch.lengths, causal=True)
         x = self._inputs(batch, packing)
         for layer in self.layers:

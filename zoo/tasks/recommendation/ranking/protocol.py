@@ -96,7 +96,7 @@ class Protocol:
         return rank_all(
             score,
             batch.held_out,
-            items=_known(batch.catalogue),
+            items=_count_known(batch.catalogue),
             top=count,
             left_out=left_out(batch) if self.seen == "leave_out" else None,
             memory=self.memory,
@@ -106,7 +106,7 @@ class Protocol:
         """Computes the ranks by this protocol when the score of an item is its count in training."""
         counts = batch.catalogue.counts.to(batch.held_out.device)
         if self.negatives is None:
-            counts = counts[: _known(batch.catalogue)]
+            counts = counts[: _count_known(batch.catalogue)]
             return popularity_ranks(counts, batch.held_out, left_out(batch) if self.seen == "leave_out" else None)
         wanted, candidates = batch.held_out.clamp(min=0)[:, None], self.candidates(batch)
         ranks = rank_against(counts[wanted[:, 0]].double(), counts[candidates].double(), candidates == wanted)
@@ -130,10 +130,10 @@ _SEEN = {"leave_out": "left out", "rank": "ranked too"}
 def left_out(batch: SequenceBatch) -> Exclusions:
     """Returns the items that the users of a batch have chosen: those of training, and those of the window."""
     pairs = Exclusions(torch.cat([batch.seen_users, batch.users]), torch.cat([batch.seen, batch.items]))
-    return pairs if batch.catalogue.unknown is None else pairs.within(0, _known(batch.catalogue))
+    return pairs if batch.catalogue.unknown is None else pairs.select_block(0, _count_known(batch.catalogue))
 
 
-def _known(catalogue: Catalogue) -> int:
+def _count_known(catalogue: Catalogue) -> int:
     """Returns the number of items that can be recommended, without the row of unknown items, which is the last."""
     return len(catalogue) if catalogue.unknown is None else catalogue.unknown
 

@@ -53,7 +53,7 @@ class Exclusions:
         """Returns the pairs without held-out items, which are ranked even if the user has chosen them before."""
         return self._where(self.items != held_out[self.users])
 
-    def within(self, start: int, stop: int) -> Exclusions:
+    def select_block(self, start: int, stop: int) -> Exclusions:
         """Returns the pairs with an item of a block, numbered from the start of the block."""
         found = self._where((self.items >= start) & (self.items < stop))
         return Exclusions(found.users, found.items - start)
@@ -98,7 +98,7 @@ def rank_all(
         columns = columns.clamp(0, stop - start - 1)[:, None]
         own = scores.gather(1, columns)[:, 0] if own is None else own
         if left_out is not None:
-            _mark(scores, left_out if size == items else left_out.within(start, stop), columns, inside[:, None])
+            _mark(scores, left_out if size == items else left_out.select_block(start, stop), columns, inside[:, None])
         # the held-out item itself is among the items with at least its score
         itself = inside & (scores.gather(1, columns)[:, 0] >= own)
         ranks += (scores >= own[:, None]).sum(1) - itself.long()

@@ -162,7 +162,7 @@ class RNNLayers(nn.Module):
         self, x: Float[Tensor, "n d"], running: Running | None, *, last: bool
     ) -> tuple[Float[Tensor, "n e"], Running | None]:
         """Reads the next rows of a recording; `running` are the states after those before."""
-        return self.recurrent.resumed(self.dropout(x), running)
+        return self.recurrent.resume(self.dropout(x), running)
 
 
 def numbered(lengths: Int[Tensor, " b"]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:

@@ -155,14 +155,14 @@ def _class_attention(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> E
     last = _layers(net)[-1]
     with torch.no_grad(), record(net, layers=[last], implied=True) as maps:
         logits = net(pixels)
-    return Explanation(logits, _of_cells(net, maps[last].dense().float().mean(1)[:, 0], pixels))
+    return Explanation(logits, _to_cells(net, maps[last].dense().float().mean(1)[:, 0], pixels))
 
 
 def _pooling_weights(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     assert net.pool_site is not None
     with torch.no_grad(), record(net, layers=[net.pool_site]) as maps:
         logits = net(pixels)
-    return Explanation(logits, _of_cells(net, maps[net.pool_site].weights.float().mean((1, 2)), pixels))
+    return Explanation(logits, _to_cells(net, maps[net.pool_site].weights.float().mean((1, 2)), pixels))
 
 
 def _spatial_gate(net: ImageClassifierNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
@@ -279,8 +279,8 @@ def _read_out(
         tokens = (pooled @ product)[:, 0]
     else:
         tokens = product[:, 0] if net.class_site is not None else product[:, net.extra :].mean(1)
-    return _of_cells(net, tokens, pixels)
+    return _to_cells(net, tokens, pixels)
 
 
-def _of_cells(net: TokenNet, tokens: Float[Tensor, "b n"], pixels: Tensor) -> Float[Tensor, "b r c"]:
+def _to_cells(net: TokenNet, tokens: Float[Tensor, "b n"], pixels: Tensor) -> Float[Tensor, "b r c"]:
     return tokens[:, net.extra :].reshape(len(tokens), *net.grid(pixels.shape[2], pixels.shape[3]))

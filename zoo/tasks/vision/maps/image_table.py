@@ -56,7 +56,7 @@ class Survey:
         for batch in self.data.loader(self.split):
             with torch.inference_mode():
                 explanation = self._explanation(batch)
-                predictions = module.predicted(batch, explanation.logits)
+                predictions = module.predict_columns(batch, explanation.logits)
             heat = explanation.heat.cpu()
             boxes = [region(each) for each in heat]
             columns: dict[str, Any] = {

@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport, sites
-from zoo.maps import labelled
+from zoo.maps import label_map
 from zoo.maps.explainer import LabelledAttention
 from zoo.nn.images.classifier import GridNet, ImageClassifierNet, TokenNet
 from zoo.nn.images.windows import Windows
 from zoo.tasks.vision.maps.heatmaps import gold_cells
 
 
-def named_maps(
+def label_maps(
     net: ImageClassifierNet,
     found: Mapping[str, AttentionMap],
     size: tuple[int, int],
@@ -35,7 +35,7 @@ def named_maps(
         gold: True at its pixels that determine the label.
     """
     for site, each in found.items():
-        yield _named(net, site, each, size, gold)
+        yield _label(net, site, each, size, gold)
 
 
 def scored_map(
@@ -65,7 +65,7 @@ def heads_over_picture(
         return found.weights.float().cpu()
     if "head" not in found.axes:
         return None
-    one = labelled(_named(net, found.site, found, size, None).found, {})
+    one = label_map(_label(net, found.site, found, size, None).found, {})
     windows = _windows(net, found.site, size)
     if one.source is not None and windows is not None:
         grid = windows.rows, windows.columns
@@ -84,7 +84,7 @@ def heads_over_picture(
     return rows.reshape(len(rows), *net.grid(*size))
 
 
-def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> AttentionMap:
+def join_windows(found: AttentionMap, windows: Windows, index: int = 0) -> AttentionMap:
     """Joins the maps of a picture's windows to one map with edges between its cells, without those of padding.
 
     Args:
@@ -105,7 +105,7 @@ def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> Attent
     return AttentionMap(found.site, weights.movedim(1, -1)[exists][support.order], support.axes, support, found.heads)
 
 
-def _named(
+def _label(
     net: ImageClassifierNet, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None
 ) -> LabelledAttention:
     if found.axes == ("batch", "channel"):
@@ -118,7 +118,7 @@ def _named(
     windows = _windows(net, site, size)
     if windows is not None:
         names = cell_names((windows.rows, windows.columns))
-        over_picture = reassembled(found, windows)
+        over_picture = join_windows(found, windows)
         return LabelledAttention(
             over_picture, {"source": names, "target": names}, {"source": "place", "target": "place"}
         )

@@ -50,5 +50,5 @@ class PerturbableImage(Perturbable):
         return F.adaptive_avg_pool2d(product, self.grid).flatten().abs()
 
     def _log_probability(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, " b"]:
-        logits: Tensor = self.module(self.batch.with_pixels(pixels))
+        logits: Tensor = self.module(self.batch.replace_pixels(pixels))
         return logits.double().log_softmax(-1)[:, self.answer]

@@ -53,7 +53,7 @@ def region(heat: Float[Tensor, "r c"]) -> Region | None:
     heat = heat.detach().float().cpu()
     if not heat.max() > 0:
         return None
-    around = _joined(heat >= heat.max() / 2, int(heat.argmax()))
+    around = _find_connected(heat >= heat.max() / 2, int(heat.argmax()))
     rows, columns = around.any(1).nonzero().flatten().tolist(), around.any(0).nonzero().flatten().tolist()
     box = heat[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     return Region(
@@ -78,7 +78,7 @@ def where_it_looks(heat: Float[Tensor, "r c"], how: str) -> str:
     return f"looks at {rows}, {columns} ({number(found.share)} {what}), {found.where}"
 
 
-def _joined(hot: Bool[Tensor, "r c"], start: int) -> Bool[Tensor, "r c"]:
+def _find_connected(hot: Bool[Tensor, "r c"], start: int) -> Bool[Tensor, "r c"]:
     """Returns the hot cells that are connected to one, also diagonally."""
     reached = torch.zeros_like(hot)
     reached.view(-1)[start] = True

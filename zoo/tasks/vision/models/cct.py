@@ -134,24 +134,24 @@ class CCT(TokenNet):
 
     def forward(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         """Computes the logits."""
-        return self.head(self.pool(self._encoded(pixels)).squeeze(1))  # type: ignore[no-any-return]
+        return self.head(self.pool(self._encode(pixels)).squeeze(1))  # type: ignore[no-any-return]
 
     def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
         """Computes the tokens after the last norm, on their grid."""
-        return on_grid(self._encoded(pixels), self.grid(pixels.shape[2], pixels.shape[3]))
+        return on_grid(self._encode(pixels), self.grid(pixels.shape[2], pixels.shape[3]))
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Returns the numbers of rows and columns of tokens."""
         return self.tokens.side(height), self.tokens.side(width)
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return ["tokens", "position", *(f"layers.{n}" for n in range(len(self.layers))), "norm", "pool", "head"]
 
-    def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
+    def resize_parameter(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
         """Interpolates learned positions of another resolution; returns None for any other parameter."""
-        return self.position.resized(old) if name == "position.embedding.vectors" else None
+        return self.position.resize_parameter(old) if name == "position.embedding.vectors" else None
 
-    def _encoded(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
+    def _encode(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
         x = self.tokens(pixels).flatten(2).transpose(1, 2)
         x = self.dropout(self.position(x, self.grid(pixels.shape[2], pixels.shape[3])))
         for layer in self.layers:

@@ -91,7 +91,7 @@ class EfficientNetLite(ImageClassifierNet):
         found: Tensor = self.last(x)
         return found
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return ["stem", *(f"blocks.{number}" for number in range(len(self.blocks))), "last", "head"]
 
 
@@ -121,7 +121,7 @@ def published_lite0() -> dict[str, Tensor]:
 
 def lite0_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Renames weights of the package efficientnet_lite_pytorch."""
-    return {_renamed(name): weight for name, weight in state.items()}
+    return {_rename(name): weight for name, weight in state.items()}
 
 
 class _Block(nn.Module):
@@ -177,7 +177,7 @@ _PARTS = {
 _NORMS = {"_bn0": "expand.1", "_bn1": "depthwise.1", "_bn2": "contract.1"}
 
 
-def _renamed(name: str) -> str:
+def _rename(name: str) -> str:
     inside = re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", name)
     if inside:
         return f"blocks.{inside[1]}.{(_PARTS | _NORMS)[inside[2]]}.{inside[3]}"

@@ -52,16 +52,16 @@ class TokenPositions(nn.Module):
         if self.is_of_grid or self.embedding is None:
             return x
         if isinstance(self.embedding, Learned) and grid != self.grid:
-            return x + self._stretched(self.embedding.vectors, self.grid, grid)
+            return x + self._interpolate(self.embedding.vectors, self.grid, grid)
         return self.embedding(x)  # type: ignore[no-any-return]
 
-    def resized(self, old: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def resize_parameter(self, old: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Interpolates learned positions of another grid (Dosovitskiy et al. 2021, section 3.2)."""
         if old.dim() == 3:
             return resized_grid(old, self.grid)
-        return self._stretched(old, _grid_like(len(old) - self.front, self.grid), self.grid)
+        return self._interpolate(old, _grid_like(len(old) - self.front, self.grid), self.grid)
 
-    def _stretched(
+    def _interpolate(
         self, vectors: Float[Tensor, "n d"], old: tuple[int, int], new: tuple[int, int]
     ) -> Float[Tensor, "m d"]:
         """Interpolates the positions of the picture, and keeps those in front."""

@@ -28,11 +28,11 @@ State = Mapping[str, Tensor]
 log = logging.getLogger(__name__)
 
 
-def published(name: str, net: nn.Module) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+def load_published(name: str, net: nn.Module) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Loads published weights for a net, and the names of the labels of its head.
 
     Parameters that torchvision's net does not have (gates, other mechanisms) are missing. Weights have their published
-    sizes: the caller interpolates positions (`net.resized`) and matches the rows of the head by label.
+    sizes: the caller interpolates positions (`net.resize_parameter`) and matches the rows of the head by label.
 
     Args:
         name: `torchvision:MODEL`, or `torchvision:MODEL:WEIGHTS`.
@@ -51,18 +51,18 @@ def published(name: str, net: nn.Module) -> tuple[dict[str, Tensor], tuple[str, 
     if model not in family.models:
         raise ConfigError(f"init={name}: this net is a {type(net).__name__}. {did_you_mean(model, family.models)}")
     file = _file(weights)
-    state = _checked(_read(file), model, weights, file)
-    renamed = net.renamed(state) if isinstance(net, TorchvisionCNN) else family.rename(state)
+    state = _check_weights(_read(file), model, weights, file)
+    renamed = net.rename_weights(state) if isinstance(net, TorchvisionCNN) else family.rename(state)
     strange = sorted(set(renamed) - set(net.state_dict()))
     if strange:
         raise ConfigError(f"init={name}: this net has no {strange[0]}; write {family.models[model]}")
-    log.info("%s was trained with %s", name, _preprocessing(model, weights))
+    log.info("%s was trained with %s", name, _describe_preprocessing(model, weights))
     return renamed, tuple(weights.meta["categories"])
 
 
 def resnet_names(state: State) -> dict[str, Tensor]:
     """Renames weights of torchvision's ResNet for `ResNet`: only the last layer differs."""
-    return {_replaced(name, {"fc.": "head."}): weight for name, weight in state.items()}
+    return {_replace_prefix(name, {"fc.": "head."}): weight for name, weight in state.items()}
 
 
 def vit_names(state: State) -> dict[str, Tensor]:
@@ -89,9 +89,9 @@ def vit_names(state: State) -> dict[str, Tensor]:
             if rest.startswith("self_attention.in_proj_"):
                 renamed |= _split(f"{layer}.mixer", rest.removeprefix("self_attention.in_proj_"), weight)
             else:
-                renamed[f"{layer}.{_replaced(rest, block)}"] = weight
+                renamed[f"{layer}.{_replace_prefix(rest, block)}"] = weight
         else:
-            renamed[_replaced(name, known)] = weight
+            renamed[_replace_prefix(name, known)] = weight
     return renamed
 
 
@@ -110,9 +110,9 @@ def swin_names(state: State) -> dict[str, Tensor]:
     for name, weight in state.items():
         stage, _, rest = name.removeprefix("features.").partition(".")
         if not name.startswith("features.") or stage == "0":
-            renamed[_replaced(name, {"features.0.": "patches."})] = weight
+            renamed[_replace_prefix(name, {"features.0.": "patches."})] = weight
         elif int(stage) % 2 == 0:  # a merge; its number counts the blocks before it
-            renamed[f"merges.{len(seen)}.{_replaced(rest, merge)}"] = weight
+            renamed[f"merges.{len(seen)}.{_replace_prefix(rest, merge)}"] = weight
         else:
             number, _, rest = rest.partition(".")
             layer = f"layers.{seen.setdefault(f'{stage}.{number}', len(seen))}"
@@ -122,7 +122,7 @@ def swin_names(state: State) -> dict[str, Tensor]:
                 side = round(len(weight) ** 0.5)
                 renamed[f"{layer}.mixer.attend.position.table"] = weight.T.reshape(-1, side, side)
             elif rest != "attn.relative_position_index":  # computed from the window
-                renamed[f"{layer}.{_replaced(rest, block)}"] = weight
+                renamed[f"{layer}.{_replace_prefix(rest, block)}"] = weight
     return renamed
 
 
@@ -201,7 +201,7 @@ def _read(file: Path) -> Any:
         ) from error
 
 
-def _checked(state: Any, model: str, weights: WeightsEnum, file: Path) -> dict[str, Tensor]:
+def _check_weights(state: Any, model: str, weights: WeightsEnum, file: Path) -> dict[str, Tensor]:
     """Loads the weights into torchvision's own net, which also converts the names in older files."""
     options: dict[str, Any] = {}
     if model.startswith("vit"):
@@ -222,7 +222,7 @@ def _checked(state: Any, model: str, weights: WeightsEnum, file: Path) -> dict[s
     return dict(net.state_dict())
 
 
-def _preprocessing(model: str, weights: WeightsEnum) -> str:
+def _describe_preprocessing(model: str, weights: WeightsEnum) -> str:
     """Returns the options that preprocess pictures as in the training of the published weights."""
     used = weights.transforms()
     mean, std = ([0.5] * 3, [0.5] * 3) if model in _CENTRED else (used.mean, used.std)
@@ -237,7 +237,7 @@ def _split(site: str, kind: str, weight: Tensor) -> dict[str, Tensor]:
     return {f"{site}.{part}.{kind}": each for part, each in parts}
 
 
-def _replaced(name: str, prefixes: Mapping[str, str]) -> str:
+def _replace_prefix(name: str, prefixes: Mapping[str, str]) -> str:
     """Replaces the first matching prefix of a name."""
     for old, new in prefixes.items():
         if name.startswith(old):

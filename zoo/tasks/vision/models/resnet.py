@@ -121,7 +121,7 @@ class ResNet(ImageClassifierNet):
             x = self.get_submodule(stage)(x)
         return x
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         """See `ImageClassifierNet`. The prefix `conv1` also stands for `bn1`."""
         return ["conv1", *self._stages, "head"]
 

@@ -111,10 +111,10 @@ class Swin(GridNet):
         self.grid(pixels.shape[2], pixels.shape[3])
         x = self.patches(pixels)
         for number, block in enumerate(self.layers):
-            x = block(self._merged(number, x))
+            x = block(self._merge(number, x))
         return self.norm(x).permute(0, 3, 1, 2)  # type: ignore[no-any-return]
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         names = [f"{kind}.{number}" for number in range(len(self.layers)) for kind in ("merges", "layers")]
         parts = {name for name, _ in self.named_modules()}
         return ["patches", *(name for name in names if name in parts), "norm", "head"]
@@ -131,7 +131,7 @@ class Swin(GridNet):
                 rows, columns = (rows + 1) // 2, (columns + 1) // 2
         return self.layers[layer].windows(rows, columns)  # type: ignore[operator, no-any-return]
 
-    def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
+    def resize_parameter(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
         """Interpolates relative positions of windows of another side; returns None for any other parameter."""
         if not name.endswith("position.table") or old.dim() != 3 or old.shape[0] != shape[0]:
             return None
@@ -147,7 +147,7 @@ class Swin(GridNet):
         named = own if size is None else cls.SIZES[size].values()
         return [of_size if number is None else number for number, of_size in zip(own, named, strict=True)]
 
-    def _merged(self, number: int, x: Float[Tensor, "b r c d"]) -> Float[Tensor, "b r2 c2 d2"]:
+    def _merge(self, number: int, x: Float[Tensor, "b r c d"]) -> Float[Tensor, "b r2 c2 d2"]:
         """Merges patches before the first block of each stage but the first."""
         merge = str(number)
         return self.merges[merge](x) if merge in self.merges else x

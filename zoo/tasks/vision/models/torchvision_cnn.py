@@ -90,9 +90,9 @@ class TorchvisionCNN(ImageClassifierNet):
     ) -> None:
         super().__init__()
         family = _family(backbone)
-        self.backbone = _made(backbone, channels, classes)
-        self.head, self._head_name = _without_head(self.backbone, classes)
-        names = _matching(self.backbone, backbone, at) if at is not None else _usual(self.backbone, family)
+        self.backbone = _make_backbone(backbone, channels, classes)
+        self.head, self._head_name = _remove_head(self.backbone, classes)
+        names = _match(self.backbone, backbone, at) if at is not None else _usual(self.backbone, family)
         outputs = _outputs(self.backbone, backbone, (2, channels, height, width))
         self.last_map = f"backbone.{family.last_map}"
         self.averages = not _has_layers_behind(self.backbone, family.last_map, list(outputs))
@@ -116,7 +116,7 @@ class TorchvisionCNN(ImageClassifierNet):
             self.backbone(x)
         return found[0]
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         """See `ImageClassifierNet`; the gates are second to last, before the head."""
         found = []
         for name, child in self.backbone.named_children():
@@ -125,7 +125,7 @@ class TorchvisionCNN(ImageClassifierNet):
             found += [f"backbone.{part}" for part, inner in parts.items() if any(True for _ in inner.parameters())]
         return [*found, *(["gates"] if any(True for _ in self.gates.parameters()) else []), "head"]
 
-    def renamed(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def rename_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Renames torchvision's weights of the backbone for this net."""
         head = f"{self._head_name}."
         auxiliary = ("AuxLogits.", "aux1.", "aux2.")
@@ -157,7 +157,7 @@ def _family(backbone: str) -> _Family:
     return _FAMILIES[max(prefixes, key=len)]
 
 
-def _made(backbone: str, channels: int, classes: int) -> nn.Module:
+def _make_backbone(backbone: str, channels: int, classes: int) -> nn.Module:
     plain = {"aux_logits": False, "init_weights": True} if backbone in ("googlenet", "inception_v3") else {}
     # RegNets compute their widths with tensors, which have no values on meta
     device = torch.get_default_device()
@@ -181,7 +181,7 @@ def _take_channels(backbone: nn.Module, channels: int) -> None:
     backbone.set_submodule(name, new)
 
 
-def _without_head(backbone: nn.Module, classes: int) -> tuple[nn.Linear, str]:
+def _remove_head(backbone: nn.Module, classes: int) -> tuple[nn.Linear, str]:
     """Replaces the last layer by the identity, and returns it with its name."""
     name, head = [(n, m) for n, m in backbone.named_modules() if isinstance(m, nn.Linear)][-1]
     assert head.out_features == classes, f"{name} is not the last layer"
@@ -197,7 +197,7 @@ def _usual(backbone: nn.Module, family: _Family) -> list[str]:
     ]
 
 
-def _matching(backbone: nn.Module, called: str, patterns: Sequence[str]) -> list[str]:
+def _match(backbone: nn.Module, called: str, patterns: Sequence[str]) -> list[str]:
     names = [name for name, _ in backbone.named_modules() if name]
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in names):

@@ -137,26 +137,26 @@ class ViT(TokenNet):
         """Computes the logits."""
         x = self.tokens(pixels)
         if self.class_site is None:
-            return self.head(self._encoded(x)[:, self.extra :].mean(1))  # type: ignore[no-any-return]
-        return self.head(self._encoded(x, first=1)[:, 0])  # type: ignore[no-any-return]
+            return self.head(self._encode(x)[:, self.extra :].mean(1))  # type: ignore[no-any-return]
+        return self.head(self._encode(x, first=1)[:, 0])  # type: ignore[no-any-return]
 
     def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
         """Computes the patches after the last norm, on their grid."""
-        patches = self._encoded(self.tokens(pixels))[:, self.extra :]
+        patches = self._encode(self.tokens(pixels))[:, self.extra :]
         return on_grid(patches, self.grid(pixels.shape[2], pixels.shape[3]))
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Returns the numbers of rows and columns of patches."""
         return self.tokens.grid_of(height, width)
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return ["tokens", *(f"layers.{number}" for number in range(len(self.layers))), "norm", "head"]
 
-    def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
+    def resize_parameter(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
         """Interpolates learned positions of another resolution; returns None for any other parameter."""
-        return self.tokens.position.resized(old) if name == "tokens.position.embedding.vectors" else None
+        return self.tokens.position.resize_parameter(old) if name == "tokens.position.embedding.vectors" else None
 
-    def _encoded(self, x: Float[Tensor, "b n d"], first: int | None = None) -> Float[Tensor, "b m d"]:
+    def _encode(self, x: Float[Tensor, "b n d"], first: int | None = None) -> Float[Tensor, "b m d"]:
         """Computes the tokens after the last norm: all, or the first `first`."""
         *layers, last = self.layers
         for layer in layers:
