@@ -265,7 +265,7 @@ class Bench:
             try:
                 data = build(config, "data")
                 if is_input:
-                    data = data.for_input([Path(each) for each in case.given], self.states[name])
+                    data = data.from_files([Path(each) for each in case.given], self.states[name])
                 data.setup()
                 make_all(data)
             except ZooError as error:

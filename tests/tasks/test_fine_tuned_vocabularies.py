@@ -25,7 +25,7 @@ def state_of(case: tuple[str, ...], origin: dict[str, Any] | None, policy: str, 
     overrides = [*case, f"data.vocabulary={policy}", f"paths.cache={cache}", "data.min_count=1"]
     data = build(compose.compose(overrides)["data"], "data")
     if origin is not None:
-        data.continuing(origin)
+        data.inherit_from_checkpoint(origin)
     return data.state()
 
 

@@ -115,12 +115,12 @@ def test_a_trained_model_obeys_the_same_limit_and_has_an_option(name: str, tmp_p
     with pytest.raises(
         DataError, match=r"'3': the \w+ has 50 tokens, and 40 are the most. Part it, or raise --longest-text"
     ):
-        data.for_input([long], data.state()).setup()
+        data.from_files([long], data.state()).setup()
     data.on_bad_row = "skip"
     with pytest.warns(UserWarning, match="skipped 1 .* with more than --longest-text=40 tokens"):
-        assert len(data.for_input([long], data.state()).examples("all").entries) == 1
+        assert len(data.from_files([long], data.state()).examples("all").entries) == 1
     data.longest_text = 50
-    assert len(data.for_input([long], data.state()).examples("all").entries) == 2
+    assert len(data.from_files([long], data.state()).examples("all").entries) == 2
 
 
 @pytest.mark.parametrize("name", ["text_pairs", "text_table"])
@@ -128,9 +128,9 @@ def test_texts_of_the_command_line_obey_the_limits_of_files(name: str, tmp_path:
     data = opened(tmp_path, name, "data.max_length=40", "data.most_characters=200")
     data.setup()
     with pytest.raises(DataError, match=r"text 'text 2': the .* has 41 tokens, and 40 are the most"):
-        data.for_text([text(40), text(41)], data.state()).setup()
+        data.from_texts([text(40), text(41)], data.state()).setup()
     with pytest.raises(DataError, match="text 2: the text has 219 characters"):
-        data.for_text([text(5), text(110)], data.state()).setup()
+        data.from_texts([text(5), text(110)], data.state()).setup()
 
 
 @pytest.mark.parametrize("name", TEXTS)

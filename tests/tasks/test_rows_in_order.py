@@ -9,7 +9,7 @@ import pytest
 
 from zoo.data.loader import POOL, Loader
 from zoo.tasks.base import EXAMPLE
-from zoo.tasks.prediction_order import in_order
+from zoo.tasks.prediction_order import iter_rows
 
 LENGTHS = [(number * 37) % 101 for number in range(1000)]
 
@@ -19,7 +19,7 @@ def bucketed(**options: Any) -> Loader:
 
 
 def written(answer: Any, loader: Loader) -> list[Any]:
-    return [row["number"] for row in in_order(answer, loader)]
+    return [row["number"] for row in iter_rows(answer, loader)]
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 3}, {"batch_size": 7, "shuffle": True}, {"batch_size": 1}])
@@ -50,5 +50,5 @@ def test_no_more_wait_than_a_loader_sorts_together() -> None:
         taken.extend(batch)
         return {"number": batch}
 
-    rows: Iterator[dict[str, Any]] = in_order(answer, bucketed(batch_size=2))
+    rows: Iterator[dict[str, Any]] = iter_rows(answer, bucketed(batch_size=2))
     assert max(len(taken) - count for count, _ in enumerate(rows)) <= 2 * POOL

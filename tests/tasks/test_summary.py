@@ -130,7 +130,7 @@ def test_one_of_a_kind() -> None:
         sizes={"train": 1},
         totals={"edge": 1, "entry": 2},
         hours={"train": 2.5},
-        longest=Longest.among("word", ["a", "b"], np.array([1, 2])),
+        longest=Longest.find("word", ["a", "b"], np.array([1, 2])),
         vocabularies=[Vocabulary("words", 3, {"val": 0.25}, most=2000)],
     )
     assert list(found.lines()) == [
@@ -140,4 +140,4 @@ def test_one_of_a_kind() -> None:
         "longest    words: 2 in 'b', 1 in 'a'; median 1.50",
         "vocabulary 3 words of train; unknown: 25.0% of val, of 2,000 texts each",
     ]
-    assert Longest.among("word", [], np.zeros(0)) is None
+    assert Longest.find("word", [], np.zeros(0)) is None

@@ -68,7 +68,7 @@ def reuse_data_state(data: TaskData, name: Path | str | None, resumed: Mapping[s
     if content is None and name is not None and not is_published(name):
         content = checkpoint.read(name)
     if content is not None:
-        data.continuing(content["zoo"]["data"])
+        data.inherit_from_checkpoint(content["zoo"]["data"])
 
 
 @torch.no_grad()

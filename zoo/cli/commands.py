@@ -33,8 +33,8 @@ from zoo.maps.explainer import MapOptions
 from zoo.maps.export import export
 from zoo.plurals import count_noun
 from zoo.tasks.base import Task, TaskData
-from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given
-from zoo.tasks.prediction_order import by_example
+from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, collect_given
+from zoo.tasks.prediction_order import iter_examples
 from zoo.training import evaluation, summary
 from zoo.training.trainer import make_command_trainer
 
@@ -71,7 +71,7 @@ def predict(options: argparse.Namespace) -> None:
     """Writes the predictions, in the order of the input, as a table, as JSONL or as lines of text."""
     form = choose_form(options.out, options.format)
     module = _build_module(options)
-    keywords = given(options, module.predict_options)
+    keywords = collect_given(options, module.predict_options)
     arriving_rows = module.stream_predictions(**keywords)
     if arriving_rows is not None:
         _predict_arriving(arriving_rows, options, form)
@@ -128,7 +128,7 @@ def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespac
 def _load(options: argparse.Namespace) -> tuple[Task, TaskData]:
     """Returns the module of a checkpoint and its data."""
     module = _build_module(options)
-    module.set_decoding(**given(options, module.decoding_options))
+    module.set_decoding(**collect_given(options, module.decoding_options))
     return module, _setup_data(module, options)
 
 
@@ -158,7 +158,7 @@ def _iter_examples(module: Task, options: argparse.Namespace, answer: Answer) ->
         raise DataError(f"{_name_source(options)} has no examples in the split {split!r}")
     is_shown = options.out is not None or not sys.stdout.isatty()
     with bar("predicting", len(loader.examples), is_shown=is_shown) as tick:
-        examples = by_example(answer, loader, tick)
+        examples = iter_examples(answer, loader, tick)
         if split != "all":  # one entry of a loader may have examples of several splits, as a graph has nodes
             examples = ([row for row in rows if row.get("split", split) == split] for rows in examples)
             examples = (rows for rows in examples if rows)
@@ -189,7 +189,7 @@ def _iter_stdin_examples(answer: Answer, module: Task, options: argparse.Namespa
         texts = [line for line in lines if line.strip()]
         if texts:
             data = _setup_data(module, options, texts, first_number)
-            examples = by_example(answer, data.predict_dataloader())
+            examples = iter_examples(answer, data.predict_dataloader())
         for line in lines:
             yield next(examples) if line.strip() else []
         sys.stdout.flush()
@@ -223,9 +223,9 @@ def _setup_data(
     _check_folder(options)
     with restrict_downloads(root or "data", cache):  # a checkpoint does not decide where files are written
         data: Any = build(node, "data")
-        for name, value in given(options, data.input_options).items():
+        for name, value in collect_given(options, data.input_options).items():
             setattr(data, name, value)
-        sizes = given(options, BATCH_OPTIONS)
+        sizes = collect_given(options, BATCH_OPTIONS)
         if "batch_size" in sizes:
             sizes["eval_batch_size"] = sizes["batch_size"]
         data.batching = replace(data.batching, **sizes)
@@ -238,11 +238,11 @@ def _setup_data(
         data.check_input_sizes(metadata["data"])
         if lines:
             data.first_text = first_number
-            data = data.for_text(lines, metadata["data"])
+            data = data.from_texts(lines, metadata["data"])
         elif texts:
-            data = data.for_text(texts, metadata["data"])
+            data = data.from_texts(texts, metadata["data"])
         elif options.input:
-            data = data.for_input(options.input, metadata["data"])
+            data = data.from_files(options.input, metadata["data"])
         else:
             data.restore(metadata["data"])
         data.setup()

@@ -290,7 +290,7 @@ class TaskData(pl.LightningDataModule, ABC):
     order_seed: int = 0
     """Seed of the order and augmentation of training examples; the run sets it to its own seed."""
     unknown_labels: UnknownLabels | None = None
-    """Where labels go that `for_input` reads and the trained model does not have. None: they are errors."""
+    """Where labels go that `from_files` reads and the trained model does not have. None: they are errors."""
     is_input = False
     """True if these are the user's own examples for a trained model, rather than its training data."""
     is_generated = False
@@ -298,7 +298,7 @@ class TaskData(pl.LightningDataModule, ABC):
     is_fine_tuned = False
     """True if training starts from a checkpoint (`init=`), also after it was resumed."""
     on_bad_row: OnBadRow = "error"
-    """Policy for bad rows of the files that `for_input` reads."""
+    """Policy for bad rows of the files that `from_files` reads."""
     encoding: Encoding = UTF8
     """Encoding of these files."""
 
@@ -381,14 +381,14 @@ class TaskData(pl.LightningDataModule, ABC):
         self.trained = state
         self._content = None
 
-    def continuing(self, state: Mapping[str, Any]) -> None:
+    def inherit_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Keeps what training from a checkpoint keeps of its data, such as a tokeniser; before the data is read."""
 
     @abstractmethod
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> Any:
         """Returns the source of the user's own examples for a model that was trained on this data."""
 
-    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> Self:
+    def from_files(self, paths: Sequence[Path], state: dict[str, Any]) -> Self:
         """Returns a data set of the user's own files for a model that was trained on this data."""
         return self._of(self.input_source(paths, state), state)
 
@@ -399,13 +399,13 @@ class TaskData(pl.LightningDataModule, ABC):
     """Repeatable option of `zoo predict` that takes an example from the command line instead of from a file."""
 
     first_text: int = 1
-    """Number of the first example of `for_text`, for its name; each part of a stream continues the numbering."""
+    """Number of the first example of `from_texts`, for its name; each part of a stream continues the numbering."""
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> Any:
         """Returns the source of examples that were given on the command line with the option `written`."""
         raise NotImplementedError(f"{type(self).__name__} reads examples from files only")
 
-    def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> Self:
+    def from_texts(self, texts: Sequence[str], state: dict[str, Any]) -> Self:
         """Returns a data set of examples given on the command line for a model that was trained on this data."""
         return self._of(self.text_source(texts, state), state)
 
@@ -426,7 +426,7 @@ class TaskData(pl.LightningDataModule, ABC):
 
     def loader(self, split: str) -> Loader:
         """Returns the batches of a split (train, val, test or all) in order, without augmentation."""
-        return self._ordered(self.examples(split))
+        return self._make_ordered_loader(self.examples(split))
 
     def train_dataloader(self) -> Loader:
         examples = self.examples("train", training=True)
@@ -457,7 +457,7 @@ class TaskData(pl.LightningDataModule, ABC):
             return loader, None
         return loader.sample(most), f"train: {most:,} of {count:,} examples"
 
-    def _ordered(self, examples: Examples) -> Loader:
+    def _make_ordered_loader(self, examples: Examples) -> Loader:
         """Returns the batches of an evaluation."""
         return self._loader(examples, self.batching.eval_batch_size or self.batching.batch_size)
 

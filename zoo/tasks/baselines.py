@@ -75,7 +75,7 @@ def fit_logistic_regression(
 
     def measure() -> dict[str, float]:
         x, learns = features(), np.flatnonzero((splits == TRAIN) & (labels >= 0))
-        return measure_labels(_fitted(x[learns], labels[learns]).predict(x), labels, splits, classes)
+        return measure_labels(_fit(x[learns], labels[learns]).predict(x), labels, splits, classes)
 
     return Baseline(name, measure, is_cheap)
 
@@ -147,7 +147,7 @@ def compare_with_texts(texts: Callable[[str], Texts], scores: Sequence[tuple[Sco
     return found
 
 
-def _fitted(x: Any, labels: Int[np.ndarray, " k"]) -> Any:
+def _fit(x: Any, labels: Int[np.ndarray, " k"]) -> Any:
     from sklearn.linear_model import LogisticRegression  # takes a second to import
 
     return LogisticRegression(C=10.0, max_iter=1000).fit(x, labels)

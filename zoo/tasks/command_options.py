@@ -85,12 +85,12 @@ class CommandOption(NamedTuple):
         return more
 
 
-def with_given(reading: R, **values: Any) -> R:
+def replace_given(reading: R, **values: Any) -> R:
     """Returns options of reading with the values that a command gave; None: as in training."""
     return replace(reading, **{name: value for name, value in values.items() if value is not None})  # type: ignore[type-var]
 
 
-def given(options: argparse.Namespace, known: Iterable[CommandOption]) -> dict[str, Any]:
+def collect_given(options: argparse.Namespace, known: Iterable[CommandOption]) -> dict[str, Any]:
     """Returns key -> value of the options that were given."""
     return {each.key: getattr(options, each.key) for each in known if hasattr(options, each.key)}
 

@@ -31,7 +31,7 @@ class Longest:
     median: float
 
     @classmethod
-    def among(cls, unit: str, ids: Sequence[str], lengths: Num[np.ndarray, " n"]) -> Longest | None:
+    def find(cls, unit: str, ids: Sequence[str], lengths: Num[np.ndarray, " n"]) -> Longest | None:
         """Returns the longest of some examples, or None if there are none."""
         if not len(lengths):
             return None
@@ -87,14 +87,14 @@ class Summary:
         spare = f", in no split {self.spare:,}" if self.spare else ""
         every = sum(self.sizes.values()) + self.spare
         examples = pluralize(self.noun) if self.are_shared else count_noun(every, self.noun)
-        yield f"splits     {examples}: {_listed(self.sizes)}{spare}"
+        yield f"splits     {examples}: {_list_shares(self.sizes)}{spare}"
         if self.totals:
             yield f"in all     {', '.join(count_noun(count, noun) for noun, count in self.totals.items())}"
         if self.hours:
             hours = math.fsum(self.hours.values())
             unit, scale = ("hours", 1.0) if hours >= 1 else ("minutes", 60.0)
             parts = {split: each * scale for split, each in self.hours.items()}
-            yield f"sound      {hours * scale:.2f} {unit}: {_listed(parts)}"
+            yield f"sound      {hours * scale:.2f} {unit}: {_list_shares(parts)}"
         if self.labels:
             yield f"labels     {len(self.labels):,}, in {', '.join(SPLITS)}: {self._labels()}"
         if self.longest is not None:
@@ -161,7 +161,7 @@ def share_unknown(
     return found
 
 
-def _listed(values: Mapping[str, float]) -> str:
+def _list_shares(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {_number(value)}" for name, value in values.items())
 
 

@@ -11,7 +11,7 @@ from zoo.data.loader import Loader
 from zoo.maps.explainer import Explainer, MapOptions, Table
 from zoo.plurals import count_noun
 from zoo.tasks.batching import Examples
-from zoo.tasks.prediction_order import in_order, in_pieces, spread
+from zoo.tasks.prediction_order import iter_rows, spread, to_frames
 
 
 class DatasetExplainer(Explainer):
@@ -56,7 +56,7 @@ class DatasetExplainer(Explainer):
         return spread(self.records.numbers(self.split), count)
 
     def tables(self) -> Iterator[Table]:
-        yield Table(self.table, in_pieces(in_order(self.columns, self.loader)))
+        yield Table(self.table, to_frames(iter_rows(self.columns, self.loader)))
 
     @property
     def about(self) -> Mapping[str, Any]:

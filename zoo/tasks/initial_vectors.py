@@ -47,7 +47,7 @@ def initialise_vectors(
         spread: Root mean square of the entries of all vectors, to which they are scaled by one factor. Default: those
             of a file stay as they are, and learned ones get a value with which documents were measured.
     """
-    vectors, known = _found(source, words, texts, table.table.embedding_dim, cache)
+    vectors, known = _look_up(source, words, texts, table.table.embedding_dim, cache)
     if spread is not None:
         size = vectors[known].double().square().mean().sqrt()
         vectors = vectors * (spread / size.clamp(min=torch.finfo(torch.float32).tiny)).float()
@@ -56,7 +56,7 @@ def initialise_vectors(
         print(f"zoo: {source}: vectors of {int(known.sum()):,} of {len(words):,} tokens", file=sys.stderr)
 
 
-def _found(
+def _look_up(
     source: str, words: Sequence[str], texts: Texts, dim: int, cache: Path | None
 ) -> tuple[Float[Tensor, "words {dim}"], Bool[Tensor, " words"]]:
     """Returns a vector for each word of the vocabulary, and a mask of the words that have one."""
@@ -64,7 +64,7 @@ def _found(
         if dim >= len(words):
             what = f"vectors of {dim} numbers cannot be learned for {len(words)} words"
             raise ConfigError(f"model.vectors={CORPUS}: {what}. Choose a smaller model.net.dim.")
-        vectors = torch.from_numpy(_of_corpus(texts, len(words), dim, cache))
+        vectors = torch.from_numpy(_learn_vectors(texts, len(words), dim, cache))
         return vectors * _SPREAD * dim**0.5, vectors.any(1)
     found = read_vectors(source, words, dim=dim)
     row = {word: number for number, word in enumerate(found.words)}
@@ -72,7 +72,7 @@ def _found(
     return torch.from_numpy(found.vectors)[torch.tensor([row.get(word, 0) for word in words])], known
 
 
-def _of_corpus(texts: Texts, words: int, dim: int, cache: Path | None) -> Float32[np.ndarray, "words dim"]:
+def _learn_vectors(texts: Texts, words: int, dim: int, cache: Path | None) -> Float32[np.ndarray, "words dim"]:
     """Returns the vectors that the training texts give; from the cache, if they have been learned before.
 
     The name in the cache has a hash of the words of all texts, so that it holds whatever decides on them. The texts are

@@ -70,7 +70,7 @@ class LengthLimit:
         """Returns True if a text may have so many tokens."""
         return self.most is None or length <= self.most
 
-    def kept(self, ids: Sequence[str], lengths: Mapping[str, Int[np.ndarray, " n"]]) -> Bool[np.ndarray, " n"]:
+    def select_short(self, ids: Sequence[str], lengths: Mapping[str, Int[np.ndarray, " n"]]) -> Bool[np.ndarray, " n"]:
         """Returns the mask of the examples whose texts are short enough.
 
         Args:

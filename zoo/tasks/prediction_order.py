@@ -19,7 +19,7 @@ _AT_ONCE = 256
 
 
 @torch.inference_mode()
-def by_example(
+def iter_examples(
     answer: Callable[[Any], dict[str, list[Any]]], loader: Loader, tick: Callable[[int], object] = lambda count: None
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of each example, in the order of the examples.
@@ -53,12 +53,12 @@ def by_example(
             number = next(following, None)
 
 
-def in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
+def iter_rows(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
     """Yields the rows of all examples in the order of the examples."""
-    return chain.from_iterable(by_example(answer, loader))
+    return chain.from_iterable(iter_examples(answer, loader))
 
 
-def in_pieces(rows: Iterable[dict[str, Any]]) -> Iterator[pd.DataFrame]:
+def to_frames(rows: Iterable[dict[str, Any]]) -> Iterator[pd.DataFrame]:
     """Yields rows as pieces of a table."""
     import pandas as pd
 

@@ -23,8 +23,8 @@ from zoo.tasks.documents.data.augmentation import AugmentedView, read_synonyms
 from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.datamodule import DocumentSource
 from zoo.tasks.documents.label_set import LabelSet
-from zoo.tasks.documents.maps.scored_map import distance, points, predicted
-from zoo.tasks.documents.word_importance import looked_at, sentence_weights
+from zoo.tasks.documents.maps.scored_map import distance, points, predict_columns
+from zoo.tasks.documents.word_importance import forward_with_weights, sentence_weights
 from zoo.text import Vocabulary, Words
 from zoo.validation import validate
 
@@ -101,7 +101,7 @@ def test_metrics_of_ratings() -> None:
     assert module.mode_of("val/mae") == "min"
     counts = [value for row in module.tables()["confusion"] for value in row.values() if isinstance(value, int)]
     assert sum(counts) == 6
-    assert predicted(logits, one)["median"][0] in ("1", "2", "5")
+    assert predict_columns(logits, one)["median"][0] in ("1", "2", "5")
 
 
 def test_metrics_of_several_labels() -> None:
@@ -117,7 +117,7 @@ def test_metrics_of_several_labels() -> None:
     assert 0 <= found["test/calibration_error"] <= 1
     assert "test/mae" not in found
     assert module.tables() == {}
-    assert len(predicted(module(one), one)["labels"]) == 6
+    assert len(predict_columns(module(one), one)["labels"]) == 6
 
 
 @pytest.mark.parametrize("name", ["HAN", "HANTransformer", "FlatAttention", "LongDocument"])
@@ -125,11 +125,11 @@ def test_weights_of_words_are_those_of_each_document_alone(name: str) -> None:
     """Together they are one for each document; and the company changes nothing."""
     net, documents = made(name), texts(7)
     together = DocumentBatch.of(documents)
-    logits, weights = looked_at(net, together)
+    logits, weights = forward_with_weights(net, together)
     torch.testing.assert_close(logits, net(together), rtol=0.0, atol=1e-12)
     assert weights is not None
     for document, found in zip(documents, torch.split(weights, together.text_lengths.tolist()), strict=True):
-        alone = looked_at(net, DocumentBatch.of([document]))[1]
+        alone = forward_with_weights(net, DocumentBatch.of([document]))[1]
         assert alone is not None
         torch.testing.assert_close(found, alone, rtol=0.0, atol=1e-12)
         assert name == "LongDocument" or found.sum().item() == pytest.approx(1.0)

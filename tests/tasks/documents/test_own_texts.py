@@ -69,7 +69,7 @@ def test_rare_words_of_five_hundred_texts_are_unknown(tmp_path: Path, monkeypatc
         data: DocumentData = build(compose.compose([*overrides, *more])["data"], "data")
         if state is not None:
             data.is_fine_tuned = is_fine_tuned
-            data.continuing(state)
+            data.inherit_from_checkpoint(state)
         return data
 
     chosen, given = of(), of("data.min_count=1")

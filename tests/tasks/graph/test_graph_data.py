@@ -143,7 +143,7 @@ def test_own_files_in_the_order_of_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text("source,target\na,b\nb,a\nb,a\n")
     first = graph_files(nodes=str(tmp_path / "nodes.csv"), edges=str(tmp_path / "edges.csv"), max_epochs=3)
     state = {"labels": ["red", "green", "blue"], "features": ["y", "x"], "normalised": False}
-    data = first.for_input([tmp_path], state)
+    data = first.from_files([tmp_path], state)
     (batch,) = data.predict_dataloader()
     assert batch.x.tolist() == [[2, 1], [4, 3], [6, 5]]
     assert batch.y.tolist() == [0, 2, 0]
@@ -158,7 +158,7 @@ def test_own_files_are_read_as_in_training(tmp_path: Path, directed: bool, norma
     options: dict[str, Any] = {"directed": directed, "normalise": normalise, "max_epochs": 1, "self_loops": False}
     trained = graph_files(nodes=str(tmp_path / "nodes.csv"), edges=str(tmp_path / "edges.csv"), **options)
     assert trained.state()["normalised"] is normalise
-    mine = trained.for_input([tmp_path], trained.state())
+    mine = trained.from_files([tmp_path], trained.state())
     for data in (trained, mine):
         (batch,) = data.predict_dataloader()
         pairs = sorted(zip(batch.support.source.tolist(), batch.support.target.tolist(), strict=True))
@@ -169,7 +169,7 @@ def test_own_files_are_read_as_in_training(tmp_path: Path, directed: bool, norma
 def test_own_files_are_a_folder(tmp_path: Path) -> None:
     data = planted_graph(**PLANTED)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"give the folder that holds nodes\.csv and edges\.csv"):
-        data.for_input([tmp_path / "nodes.csv"], data.state())
+        data.from_files([tmp_path / "nodes.csv"], data.state())
 
 
 def test_self_loops_are_optional(cli: Any) -> None:

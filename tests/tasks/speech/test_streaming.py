@@ -77,7 +77,7 @@ def test_text_of_parts_is_text_of_the_whole(
         tokens += streaming.hear(x[start:end], last=False)
     tokens += streaming.hear(x[length:], last=True)
     assert tuple(token.number for token in tokens) == expected.tokens
-    assert all(token.waited >= 0 and token.heard <= length for token in tokens)
+    assert all(token.frames_waited >= 0 and token.heard <= length for token in tokens)
     assert [token.end for token in tokens] == sorted(token.end for token in tokens)
     assert streaming.has_ended
 
@@ -90,7 +90,7 @@ def test_a_token_is_written_as_soon_as_its_place_is_there() -> None:
     for frame in x:
         tokens += streaming.hear(frame[None])
     assert len(tokens) > 3
-    assert max(token.waited for token in tokens) == 0
+    assert max(token.frames_waited for token in tokens) == 0
     assert tokens[0].heard < 80 - made.stride
 
 

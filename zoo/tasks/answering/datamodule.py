@@ -21,7 +21,7 @@ from zoo.tasks.answering.data.answer_table import read_answer_table
 from zoo.tasks.answering.data.examples import Content, Entries
 from zoo.tasks.base import TaskData
 from zoo.tasks.batching import BatchOptions, Examples
-from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
+from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, replace_given
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_labels, count_splits, share_unknown
 from zoo.tasks.length_limit import LONGEST_TEXT, LengthLimit
 from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, learned_language
@@ -224,7 +224,7 @@ class AnswerData(TaskData):
         if self.about == "picture":
             self.options = ImageOptions.from_state(state)
 
-    def continuing(self, state: Mapping[str, Any]) -> None:
+    def inherit_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         if "answers" in state:  # otherwise a model of other data, whose weights alone are continued
             self._origin = TextCodec.from_state(state["tokeniser"], state["tokens"])
 
@@ -235,7 +235,7 @@ class AnswerData(TaskData):
         if self.folder is not None and self.about != "picture":
             raise ConfigError(f"--folder={self.folder}: these questions are about texts, not files; leave it out")
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
-        reading = with_given(self.source.reading, **given)
+        reading = replace_given(self.source.reading, **given)
         read = partial(read_answer_table, paths[0], self.about, folder=self.folder, split_seed=None)
         return AnswerSource(self.about, read, reading, is_own=True, place=paths[0])
 
@@ -248,7 +248,7 @@ class AnswerData(TaskData):
             sizes=count_splits(asked.splits),
             spare=int((asked.splits == NONE).sum()),
             labels=count_labels(content.answer_names, content.answers, asked.splits),
-            longest=Longest.among("token", asked.ids, np.max([each.lengths for each in texts], axis=0)),
+            longest=Longest.find("token", asked.ids, np.max([each.lengths for each in texts], axis=0)),
             vocabularies=[Vocabulary("tokens", len(content.language) - len(SPECIALS), unknown)],
         )
 
@@ -279,7 +279,7 @@ class AnswerData(TaskData):
         """The mask of the user's own questions that have no text with too many tokens."""
         of_subject, of_question, _ = COLUMNS[asked.about]
         lengths = {name: each.texts.lengths for name, each in zip((of_question, of_subject), encoders, strict=False)}
-        return LengthLimit.of(self, self.max_length, "question").kept(asked.ids, lengths)
+        return LengthLimit.of(self, self.max_length, "question").select_short(asked.ids, lengths)
 
     def _language(self, encoders: Sequence[DatasetEncoder], learns: Bool[np.ndarray, " n"]) -> TextCodec:
         if self.trained is not None:

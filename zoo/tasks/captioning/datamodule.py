@@ -25,7 +25,7 @@ from zoo.tasks.captioning.data.examples import Content, Entries, augmented
 from zoo.tasks.captioning.data.features import Features, Seen, cache_features
 from zoo.tasks.captioning.data.normalize import normalize_captions
 from zoo.tasks.captioning.data.readers import read_pictures
-from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
+from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, replace_given
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, learned_language
 from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
@@ -215,14 +215,14 @@ class CaptionData(TaskData):
         self.tokeniser = self._trained_language().tokeniser
         self.options = ImageOptions.from_state(state)
 
-    def continuing(self, state: Mapping[str, Any]) -> None:
+    def inherit_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         if "target_tokeniser" in state:  # otherwise a model of other data, whose weights alone are continued
             self._origin = TextCodec.from_state(state["target_tokeniser"], state["target_tokens"])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> CaptionSource:
         """The user's own pictures: files and folders."""
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
-        reading = with_given(self.source.reading or ReaderOptions(), **given)
+        reading = replace_given(self.source.reading or ReaderOptions(), **given)
         columns = self.source.columns
         return CaptionSource(partial(read_pictures, paths, columns=columns, folder=self.folder), reading, columns)
 
@@ -244,7 +244,7 @@ class CaptionData(TaskData):
         return replace(
             found,
             totals={"caption": len(captions)},
-            longest=Longest.among("token", [pictures.ids[number] for number in owners.tolist()], captions.lengths),
+            longest=Longest.find("token", [pictures.ids[number] for number in owners.tolist()], captions.lengths),
             vocabularies=[Vocabulary("tokens", len(content.language) - len(SPECIALS), unknown)],
         )
 

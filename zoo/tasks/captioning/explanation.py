@@ -64,7 +64,7 @@ class Words:
     ) -> None:
         self.words, self.grid = spelled.words, grid
         self.weights = by_word(weights, spelled.owners, range(weights.shape[1])).float().cpu()
-        self.boxes = None if boxes is None else _of_words(boxes.cpu(), spelled)
+        self.boxes = None if boxes is None else _merge_boxes(boxes.cpu(), spelled)
 
     @cached_property
     def gold(self) -> Bool[Tensor, "words k"] | None:
@@ -185,7 +185,7 @@ class ExplainedCaption(Seq2SeqExample):
         return rows
 
 
-def _of_words(boxes: Float[Tensor, "m 4"], spelled: WordSegmentation) -> Float[Tensor, "words 4"]:
+def _merge_boxes(boxes: Float[Tensor, "m 4"], spelled: WordSegmentation) -> Float[Tensor, "words 4"]:
     """Returns the box of each word: that of its first token with one."""
     found = torch.zeros(len(spelled.words), 4)
     for box, owner in zip(reversed(boxes[: len(spelled.owners)]), reversed(spelled.owners), strict=True):

@@ -66,13 +66,13 @@ def sentence(things: Sequence[SceneObject]) -> list[Word]:
     Args:
         things: The things, from left to right.
     """
-    words = _named(things[0])
+    words = _name_object(things[0])
     for one, other in pairwise(things):
-        words += [(word, None) for word in relation(one, other).split()] + _named(other)
+        words += [(word, None) for word in relation(one, other).split()] + _name_object(other)
     return words
 
 
-def _named(thing: SceneObject) -> list[Word]:
+def _name_object(thing: SceneObject) -> list[Word]:
     size = ["small"] if thing.size == "small" else []
     return [("a", None), *((word, thing.box) for word in (*size, thing.colour, thing.shape))]
 

@@ -21,7 +21,7 @@ from zoo.errors import CheckpointError, ConfigError
 from zoo.plurals import count_noun
 from zoo.tasks.base import TaskData
 from zoo.tasks.batching import BatchOptions, Examples
-from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
+from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, replace_given
 from zoo.tasks.data_summary import Longest, Summary, count_labels, count_splits
 from zoo.tasks.data_summary import Vocabulary as Known
 from zoo.tasks.documents.batch import Document, DocumentBatch
@@ -178,7 +178,7 @@ class DocumentData(TaskData):
             said = " and ".join(f"data.{name}={value}" for name, value in most.items() if value is not None)
             found = f"{cut:,} of {count_noun(len(corpus), 'text')} {'is' if cut == 1 else 'are'} cut by {said}."
             warnings.warn(found, UserWarning, stacklevel=2)
-        kept = np.flatnonzero(limit.kept(corpus.ids, {"text": lengths}))
+        kept = np.flatnonzero(limit.select_short(corpus.ids, {"text": lengths}))
         if len(kept) < len(corpus):
             corpus, lengths = corpus.select(kept), lengths[kept]
         if self.trained is not None:
@@ -232,7 +232,7 @@ class DocumentData(TaskData):
         self.splitting = DocumentTokenizer.from_state(state)
         self._own_texts = state.get("own_texts", 0)
 
-    def continuing(self, state: Mapping[str, Any]) -> None:
+    def inherit_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         if "tokeniser" in state:
             kept = DocumentTokenizer.from_state({**self.splitting.state(), "tokeniser": state["tokeniser"]})
             self.splitting, self._origin = kept, state.get("tokens", ())
@@ -284,7 +284,7 @@ class DocumentData(TaskData):
             sizes=count_splits(splits),
             spare=int((splits == NONE).sum()),
             labels=count_labels(corpus.label_names, corpus.labels, splits),
-            longest=Longest.among(self._unit, corpus.ids, content.lengths),
+            longest=Longest.find(self._unit, corpus.ids, content.lengths),
             vocabularies=[self._known(content, splits)],
         )
 
@@ -316,17 +316,17 @@ class DocumentData(TaskData):
     def _input_reading(self) -> ReaderOptions:
         """How the user's own texts are read by a trained model."""
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_characters": self.most_characters}
-        return with_given(self.source.reading, **given)
+        return replace_given(self.source.reading, **given)
 
     def empty_hint(self, split: str) -> str:
         return "Give texts with a label there"
 
     def loader(self, split: str, *, spelled: bool | None = None) -> Loader:
         """Returns the batches of a split; for `spelled` see `examples`."""
-        return self._ordered(self.examples(split, spelled=spelled))
+        return self._make_ordered_loader(self.examples(split, spelled=spelled))
 
     def prediction_loader(self, split: str) -> Loader:
-        return self._ordered(self.examples(split, spelled=True, labelled=False))
+        return self._make_ordered_loader(self.examples(split, spelled=True, labelled=False))
 
     def examples(
         self, split: str, *, training: bool = False, spelled: bool | None = None, labelled: bool = True

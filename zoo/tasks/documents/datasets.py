@@ -45,14 +45,14 @@ def imdb(
         targets: `single` for good and bad, `ordinal` for the ratings 1-4 and 7-10.
         validation: Number of training reviews that become the validation split.
     """
-    return _published(read_imdb, root, cache, targets=targets, validation=validation)
+    return _make_published(read_imdb, root, cache, targets=targets, validation=validation)
 
 
 @dataset(DocumentData)
 @validate_ranges
 def newsgroups20(*, root: str, cache: str | None = None, validation: PositiveInt = 1000) -> DocumentSource:
     """Messages of 20 Newsgroups (Lang 1995) in the version sorted by date, with its test set and without headers."""
-    return _published(read_newsgroups, root, cache, validation=validation)
+    return _make_published(read_newsgroups, root, cache, validation=validation)
 
 
 @dataset(DocumentData)
@@ -65,7 +65,7 @@ def yelp(
     validation: PositiveInt = 10_000,
 ) -> DocumentSource:
     """Yelp reviews with one to five stars (Zhang et al. 2015), with the official test set."""
-    return _published(read_yelp, root, cache, targets=targets, validation=validation)
+    return _make_published(read_yelp, root, cache, targets=targets, validation=validation)
 
 
 @dataset(DocumentData)
@@ -137,6 +137,6 @@ def _corpus(reviews: SyntheticReviews) -> Corpus:
     )
 
 
-def _published(read: Callable[..., Corpus], root: str, cache: str | None, **options: Any) -> DocumentSource:
+def _make_published(read: Callable[..., Corpus], root: str, cache: str | None, **options: Any) -> DocumentSource:
     reading = ReaderOptions(cache=None if cache is None else Path(cache))
     return DocumentSource(partial(read, search_folders(root, cache), **options), reading)

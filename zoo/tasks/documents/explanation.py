@@ -19,10 +19,10 @@ from zoo.maps.explainer import ExplainedExample, LabelledAttention, MapOptions, 
 from zoo.tasks.dataset_explainer import DatasetExplainer
 from zoo.tasks.documents.batch import DocumentBatch
 from zoo.tasks.documents.maps.perturbation import PerturbableDocument
-from zoo.tasks.documents.maps.scored_map import SCORED, points, predicted, scored_map
+from zoo.tasks.documents.maps.scored_map import SCORED, points, predict_columns, scored_map
 from zoo.tasks.documents.plots import Line, page
-from zoo.tasks.documents.predictions import heaviest, weighed
-from zoo.tasks.documents.word_importance import looked_at, sentence_weights
+from zoo.tasks.documents.predictions import name_heaviest, weight_columns
+from zoo.tasks.documents.word_importance import forward_with_weights, sentence_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ class DocumentExplainer(DatasetExplainer):
         for which in self.chosen:
             batch = self.batch(which)
             with torch.inference_mode(), self.recording() as found:
-                logits, weights = looked_at(self.net, batch)
+                logits, weights = forward_with_weights(self.net, batch)
             yield _OneDocument(self.net, batch, found, logits, weights)
 
     def make_perturbable(self, position: int) -> list[PerturbableDocument]:
@@ -74,11 +74,11 @@ class DocumentExplainer(DatasetExplainer):
 
     def columns(self, batch: DocumentBatch) -> dict[str, list[Any]]:
         """Returns id, split, label, prediction, probability and the heaviest sentences and words of each document."""
-        logits, weights = looked_at(self.net, batch)
+        logits, weights = forward_with_weights(self.net, batch)
         columns = self.module.columns(batch, logits)
         del columns["loss"]
         if weights is not None:
-            columns |= weighed(weights, batch)
+            columns |= weight_columns(weights, batch)
             if batch.gold_words is not None and batch.gold_sentences is not None:
                 for name, found in zip(self._points, points(weights, batch), strict=True):
                     self._points[name] += found.tolist()
@@ -92,7 +92,7 @@ class _OneDocument(ExplainedExample):
         self, net: Any, batch: DocumentBatch, found: Recording, logits: Tensor, weights: Float[Tensor, " w"] | None
     ) -> None:
         self.net, self.batch, self.found, self.weights = net, batch, found, weights
-        self._predicted = predicted(logits, batch)
+        self._predicted = predict_columns(logits, batch)
 
     @property
     def id(self) -> str:
@@ -119,7 +119,7 @@ class _OneDocument(ExplainedExample):
         """The heaviest sentences and words, in one line."""
         if self.weights is None:
             return "no map: this attention has no weights"
-        sentences, words = heaviest(self.weights, self.batch, 0)
+        sentences, words = name_heaviest(self.weights, self.batch, 0)
         return f"{words}; in: {sentences}"
 
     @property
@@ -127,7 +127,7 @@ class _OneDocument(ExplainedExample):
         return [f"{self.id}: {self.title}; {self.description}"]
 
     @cached_property
-    def spelled(self) -> list[list[str]]:
+    def words_by_sentence(self) -> list[list[str]]:
         """The words of each sentence."""
         assert self.batch.spelled is not None
         found: list[list[str]] = [[] for _ in self.batch.documents]
@@ -138,7 +138,7 @@ class _OneDocument(ExplainedExample):
     def maps(self) -> Iterator[LabelledAttention]:
         words = [word.strip() or word for word in self.batch.spelled or ()]
         for found in self.found.values():
-            named = self._named(found, words)
+            named = self._label(found, words)
             if named is not None:
                 yield named
         if self.weights is not None:
@@ -159,9 +159,9 @@ class _OneDocument(ExplainedExample):
         assert self.batch.label_set is not None
         return self.batch.label_set.names
 
-    def _named(self, found: AttentionMap, words: list[str]) -> LabelledAttention | None:
+    def _label(self, found: AttentionMap, words: list[str]) -> LabelledAttention | None:
         """Returns a map with its labels, or None for maps of several sequences, such as self-attention in sentences."""
-        batch, texts = self.batch, ["".join(sentence).strip() for sentence in self.spelled]
+        batch, texts = self.batch, ["".join(sentence).strip() for sentence in self.words_by_sentence]
         if isinstance(found.support, EdgeSupport):
             of_words = found.support.pattern.shape[1] == len(words) and found.site.startswith("words.")
             sources = words if of_words else texts
@@ -197,8 +197,8 @@ class _OneDocument(ExplainedExample):
 
     def _lines(self) -> list[Line]:
         return [
-            Line(words, weight, [_in_sentence(value, weight) for value in values], golden, mark)
-            for words, (weight, values, golden, mark) in zip(self.spelled, self._parts(), strict=True)
+            Line(words, weight, [_divide(value, weight) for value in values], golden, mark)
+            for words, (weight, values, golden, mark) in zip(self.words_by_sentence, self._parts(), strict=True)
         ]
 
     def _table(self) -> pd.DataFrame:
@@ -206,14 +206,16 @@ class _OneDocument(ExplainedExample):
         import pandas as pd
 
         rows = []
-        for at, (words, (weight, values, golden, _)) in enumerate(zip(self.spelled, self._parts(), strict=True), 1):
+        for at, (words, (weight, values, golden, _)) in enumerate(
+            zip(self.words_by_sentence, self._parts(), strict=True), 1
+        ):
             for place, (word, value, is_gold) in enumerate(zip(words, values, golden, strict=True), start=1):
                 row = {
                     "id": self.id,
                     "sentence": at,
                     "word": place,
                     "text": word.strip() or word,
-                    "weight_in_sentence": _in_sentence(value, weight),
+                    "weight_in_sentence": _divide(value, weight),
                     "sentence_weight": weight,
                     "weight": value,
                 }
@@ -228,5 +230,5 @@ _NOUNS = {
 }
 
 
-def _in_sentence(weight: float, of_sentence: float) -> float:
+def _divide(weight: float, of_sentence: float) -> float:
     return weight / of_sentence if of_sentence else 0.0

@@ -35,7 +35,7 @@ class LabelSet:
         """The numeric values of ordinal labels."""
         return torch.tensor([float(name) for name in self.names])
 
-    def balanced(self) -> Float[Tensor, " classes"]:
+    def balance(self) -> Float[Tensor, " classes"]:
         """Returns weights that balance the labels: n / (K n_c), or (n - n_c) / n_c if documents can have several."""
         counts = torch.tensor(self.counts, dtype=torch.float32).clamp(min=1.0)
         if self.targets == "multi":

@@ -66,7 +66,7 @@ def page(sentences: Sequence[Line], *, title: str) -> Figure:
     shades = [[math.sqrt(max(each.weight, 0.0)) * abs(value) for value in each.weights] for each in sentences]
     most = max((value for row in shades for value in row), default=0.0) or 1.0
     heaviest = max((each.weight for each in sentences), default=0.0) or 1.0
-    shown = _shown(sentences)
+    shown = _choose_lines(sentences)
     rows, placed, margins, gaps = 0, list[_Placed](), list[tuple[int, Line]](), list[tuple[int, int]]()
     before = -1
     for at in shown:
@@ -74,7 +74,7 @@ def page(sentences: Sequence[Line], *, title: str) -> Figure:
             gaps.append((rows, at - before - 1))
             rows += 1
         margins.append((rows, sentences[at]))
-        words = list(_placed(sentences[at], [value / most for value in shades[at]], rows))
+        words = list(_place(sentences[at], [value / most for value in shades[at]], rows))
         placed += words
         rows, before = words[-1].row + 1, at
     if before < len(sentences) - 1:
@@ -102,7 +102,7 @@ def page(sentences: Sequence[Line], *, title: str) -> Figure:
     return figure
 
 
-def _shown(sentences: Sequence[Line]) -> list[int]:
+def _choose_lines(sentences: Sequence[Line]) -> list[int]:
     """Returns the indices of the heaviest sentences that fit on a page."""
     ranked = sorted(range(len(sentences)), key=lambda at: -sentences[at].weight)
     chosen, rows = list[int](), 0
@@ -115,7 +115,7 @@ def _shown(sentences: Sequence[Line]) -> list[int]:
     return sorted(chosen)
 
 
-def _placed(line: Line, shades: Sequence[float], row: int) -> Iterator[_Placed]:
+def _place(line: Line, shades: Sequence[float], row: int) -> Iterator[_Placed]:
     """Places the words of a sentence in rows, with spaces as in the text."""
     column, first = 0, row
     for word, shade, is_gold in zip(line.words, shades, line.gold, strict=True):

@@ -10,7 +10,7 @@ from torch import Tensor
 from zoo.errors import ConfigError
 from zoo.maps.describe import number
 from zoo.tasks.documents.batch import DocumentBatch
-from zoo.tasks.documents.word_importance import looked_at, sentence_weights
+from zoo.tasks.documents.word_importance import forward_with_weights, sentence_weights
 
 if TYPE_CHECKING:
     from zoo.tasks.documents.task import DocumentClassifier
@@ -29,23 +29,23 @@ def answers(module: DocumentClassifier, batch: DocumentBatch, *, explain: bool =
         batch: Texts to classify.
         explain: If True, the columns `sentences` and `words` name the heaviest ones.
     """
-    logits, weights = looked_at(module.net, batch) if explain else (module(batch), None)
+    logits, weights = forward_with_weights(module.net, batch) if explain else (module(batch), None)
     columns = module.columns(batch, logits)
     del columns["loss"]
     if explain:
         if weights is None:
             raise ConfigError("--explain: this model has no map of its words: its attention has no weights")
-        columns |= weighed(weights, batch)
+        columns |= weight_columns(weights, batch)
     return columns
 
 
-def weighed(weights: Float[Tensor, " w"], batch: DocumentBatch) -> dict[str, list[str]]:
+def weight_columns(weights: Float[Tensor, " w"], batch: DocumentBatch) -> dict[str, list[str]]:
     """The columns `sentences` and `words` of a batch: what weighed most in each document."""
-    said = [heaviest(weights, batch, document) for document in range(len(batch))]
+    said = [name_heaviest(weights, batch, document) for document in range(len(batch))]
     return {"sentences": [sentences for sentences, _ in said], "words": [words for _, words in said]}
 
 
-def heaviest(weights: Float[Tensor, " w"], batch: DocumentBatch, document: int) -> tuple[str, str]:
+def name_heaviest(weights: Float[Tensor, " w"], batch: DocumentBatch, document: int) -> tuple[str, str]:
     """Names a document's heaviest sentences and words: 'The food was not superb. .82; ...' and 'food .31; ...'.
 
     Those below a quarter of the greatest weight are left out. A word that occurs twice has the sum of both weights.
@@ -60,7 +60,7 @@ def heaviest(weights: Float[Tensor, " w"], batch: DocumentBatch, document: int) 
         name = batch.spelled[word].strip()
         words[name] = words.get(name, 0.0) + value
     sentences = {sentence: float(of_sentences[sentence]) for sentence in texts}
-    named = [f"{_shortened(''.join(texts[each]))} {number(value)}" for each, value in _most(sentences, _SENTENCES)]
+    named = [f"{_shorten(''.join(texts[each]))} {number(value)}" for each, value in _most(sentences, _SENTENCES)]
     return "; ".join(named), "; ".join(f"{word} {number(value)}" for word, value in _most(words, _WORDS))
 
 
@@ -69,6 +69,6 @@ def _most(weights: dict[Any, float], count: int) -> list[tuple[Any, float]]:
     return [(what, value) for what, value in ranked if value >= ranked[0][1] / 4]
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -93,7 +93,7 @@ def plant(
     vocabulary = [*fillers, *ASPECTS, VERB, NEGATION, *(word for each in OPINIONS.values() for word in each)]
     number = {word: place for place, word in enumerate(vocabulary)}
     labels = random.permutation(np.arange(reviews) % len(classes))
-    review_lengths = _around(random, sentences, reviews)
+    review_lengths = _draw_counts(random, sentences, reviews)
     ends = review_lengths.cumsum()
     total = int(ends[-1])
 
@@ -116,7 +116,7 @@ def plant(
         ],
         1,
     )
-    lengths = _around(random, words, total)
+    lengths = _draw_counts(random, words, total)
     sizes = 3 + negated
     first = lengths.cumsum() - lengths + (random.random(total) * (lengths - sizes + 1)).astype(np.int64)
     gold_sentences = np.zeros(total, dtype=bool)
@@ -142,5 +142,5 @@ def plant(
     )
 
 
-def _around(random: np.random.Generator, mean: int, count: int) -> Int[np.ndarray, " {count}"]:
+def _draw_counts(random: np.random.Generator, mean: int, count: int) -> Int[np.ndarray, " {count}"]:
     return random.integers(mean - mean // 4, mean + mean // 4 + 1, size=count)

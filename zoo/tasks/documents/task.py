@@ -37,14 +37,14 @@ from zoo.tasks.documents.maps.scored_map import (
     label_names,
     labels_of,
     points,
-    predicted,
+    predict_columns,
     scored_map,
 )
 from zoo.tasks.documents.models.bigrams import WordPairs
 from zoo.tasks.documents.predictions import answers
 from zoo.tasks.documents.small_data import AUTO, choose_vectors
 from zoo.tasks.documents.tfidf import compare_documents
-from zoo.tasks.documents.word_importance import looked_at
+from zoo.tasks.documents.word_importance import forward_with_weights
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.types import NonNegativeInt, PositiveFloat, PositiveInt, Probability, validate_ranges
 
@@ -71,7 +71,7 @@ class DocumentClassifier(Task):
             ones where training starts from a checkpoint. Default: all words are initialised at random.
         smoothing: Share of the target probability that is spread evenly over all labels in training. It has no effect
             if documents can have several labels.
-        class_weights: Weight of each label in the training loss: `balanced` weights labels by the inverse of their
+        class_weights: Weight of each label in the training loss: `balance` weights labels by the inverse of their
             frequency; a mapping gives weights by name, and labels that are not in it have weight 1. If documents can
             have several labels, only the loss of documents that have the label is weighted. Default: equal weights.
         own_texts: From the data: 1 if the texts are the user's own. A net may ask for it.
@@ -168,7 +168,7 @@ class DocumentClassifier(Task):
 
     def test_step(self, batch: DocumentBatch, batch_idx: int) -> None:
         """Updates all metrics. They are logged as `test/...` for every split; `run` renames them after the split."""
-        logits, weights = looked_at(self.net, batch)
+        logits, weights = forward_with_weights(self.net, batch)
         self._labels = labels = labels_of(batch)
         targets = labels.targets
         kind = "multi" if targets == "multi" else "single"
@@ -212,7 +212,7 @@ class DocumentClassifier(Task):
 
     def explain(self, batch: DocumentBatch) -> AttentionMap:
         """Returns the weight of each word in its document, as a map; in a hierarchy, word weight x sentence weight."""
-        _, weights = looked_at(self.net, batch)
+        _, weights = forward_with_weights(self.net, batch)
         if weights is None:
             raise ConfigError("this model has no map of its words: its attention has no weights")
         return scored_map(weights, batch)
@@ -244,7 +244,7 @@ class DocumentClassifier(Task):
             "id": list(batch.ids),
             "split": list(batch.splits),
             "label": label_names(batch, known),
-            **predicted(logits, batch),
+            **predict_columns(logits, batch),
             "loss": [value if is_known else None for value, is_known in zip(losses, known.tolist(), strict=True)],
         }
 
@@ -284,7 +284,7 @@ class DocumentClassifier(Task):
 
     def _weights(self, labels: LabelSet) -> Float[Tensor, " classes"]:
         if self.class_weights == "balanced":
-            return labels.balanced()
+            return labels.balance()
         assert isinstance(self.class_weights, Mapping)
         for name in self.class_weights:
             if str(name) not in labels.names:

@@ -28,11 +28,13 @@ def compare_documents(data: DocumentData) -> list[Baseline]:
     labels, classes = np.asarray(corpus.labels), len(corpus.label_names)
     return [
         predict_majority(labels, splits, classes),
-        fit_logistic_regression(_NAME, lambda: _weighted(data, splits), labels, splits, classes, is_cheap=is_cheap),
+        fit_logistic_regression(
+            _NAME, lambda: _compute_tfidf(data, splits), labels, splits, classes, is_cheap=is_cheap
+        ),
     ]
 
 
-def _weighted(data: DocumentData, splits: np.ndarray) -> Any:
+def _compute_tfidf(data: DocumentData, splits: np.ndarray) -> Any:
     """Returns the TF-IDF of the tokens of each text, with logarithmic counts; weights come from the training split."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # takes a second to import
 
@@ -47,7 +49,7 @@ def _measure_several(data: DocumentData, splits: np.ndarray) -> dict[str, float]
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score
 
-    x, labels = _weighted(data, splits), np.asarray(data.content.corpus.labels)
+    x, labels = _compute_tfidf(data, splits), np.asarray(data.content.corpus.labels)
     learns = splits == TRAIN
     predicted = np.zeros_like(labels)
     for column in range(labels.shape[1]):

@@ -48,7 +48,7 @@ def word_weights(net: Any, found: Found, batch: DocumentBatch) -> Float[Tensor, 
 
     Args:
         net: Net whose maps were recorded.
-        found: Maps of a pass over the batch. If `net` is a `LongDocument`, the batch is one group of `together`.
+        found: Maps of a pass over the batch. If `net` is a `LongDocument`, the batch is one group of `group_documents`.
         batch: Batch of that pass.
     """
     maps = [found[site] for site in sites_of(net) if site in found]
@@ -65,7 +65,7 @@ def word_weights(net: Any, found: Found, batch: DocumentBatch) -> Float[Tensor, 
     return torch.cat([by_document[number] for number in range(len(batch))])
 
 
-def together(net: nn.Module, batch: DocumentBatch) -> list[list[int]]:
+def group_documents(net: nn.Module, batch: DocumentBatch) -> list[list[int]]:
     """Divides the documents of a batch into groups for which `word_weights` can be computed at once."""
     if hasattr(net, "SITES"):
         return [list(range(len(batch)))]
@@ -73,9 +73,11 @@ def together(net: nn.Module, batch: DocumentBatch) -> list[list[int]]:
 
 
 @torch.no_grad()
-def looked_at(net: Any, batch: DocumentBatch) -> tuple[Float[Tensor, "b classes"], Float[Tensor, " w"] | None]:
+def forward_with_weights(
+    net: Any, batch: DocumentBatch
+) -> tuple[Float[Tensor, "b classes"], Float[Tensor, " w"] | None]:
     """Returns the logits of a batch, and the weight of each word in its document (None if attention has no weights)."""
-    groups = together(net, batch)
+    groups = group_documents(net, batch)
     logits: dict[int, Tensor] = {}
     weights: dict[int, Tensor] = {}
     for numbers in groups:

@@ -99,7 +99,7 @@ class GraphData(TaskData):
             spare=int((graph.split == NONE).sum()),
             totals={"edge": graph.edges.shape[1], "feature": len(graph.feature_names)},
             labels=count_labels(graph.label_names, graph.labels.numpy(), splits),
-            longest=Longest.among("incoming edge", graph.ids, incoming),
+            longest=Longest.find("incoming edge", graph.ids, incoming),
         )
 
     def threads(self) -> int | None:

@@ -145,7 +145,7 @@ class HistoryData(TaskData):
             sizes={split: len(self._users(split)) for split in SPLITS},
             are_shared=True,
             totals={"user": len(log.user_names), "item": len(log.item_names), "interaction": len(log.items)},
-            longest=Longest.among("item", log.user_names, log.lengths),
+            longest=Longest.find("item", log.user_names, log.lengths),
         )
 
     def empty_hint(self, split: str) -> str:
@@ -222,10 +222,10 @@ class HistoryData(TaskData):
         if split != "all":
             log = self._measured
         part = full_histories(log) if split == "all" else self._split()[split]
-        part = part.kept(_has_target(log, part, split, self.catalogue.unknown))
+        part = part.select_users(_has_target(log, part, split, self.catalogue.unknown))
         if split in ("val", "test") and self.eval_users is not None and len(part.users) > self.eval_users:
             drawn = np.random.default_rng(_EVAL_USERS_SEED).permutation(len(part.users))[: self.eval_users]
-            part = part.kept(np.sort(drawn))
+            part = part.select_users(np.sort(drawn))
         return _Users(log, self.catalogue, part, "" if split == "all" else split, self.length)
 
     def _split(self) -> dict[str, Part]:

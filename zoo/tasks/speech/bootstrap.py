@@ -23,7 +23,7 @@ COVERED = 0.95
 """Share of the resamples whose scores lie in an interval."""
 
 
-def weighted(id: str, sums: Sequence[float]) -> Float[Tensor, "resamples+1 sums"]:
+def resample(id: str, sums: Sequence[float]) -> Float[Tensor, "resamples+1 sums"]:
     """Returns the sums of an utterance, and below them its sums in each resample."""
     generator = torch.Generator().manual_seed(hash_seed("resample", id))
     weights = torch.ones(RESAMPLES + 1, 1, dtype=torch.float64)

@@ -100,11 +100,11 @@ class SpeechData(TaskData):
         FOLDER,
     )
     longest_seconds: float | None = None
-    """Seconds of the longest recording that `for_input` reads; None: as in training."""
+    """Seconds of the longest recording that `from_files` reads; None: as in training."""
     shortest_seconds: float | None = None
     """Seconds of the shortest, likewise."""
     folder: Path | None = None
-    """Where the paths of a table begin that `for_input` reads; None: in its folder."""
+    """Where the paths of a table begin that `from_files` reads; None: in its folder."""
 
     source: SpeechSource
 
@@ -191,7 +191,7 @@ class SpeechData(TaskData):
         super().restore(state)
         self.tokeniser, self.features = language.tokeniser, self._kept.features
 
-    def continuing(self, state: Mapping[str, Any]) -> None:
+    def inherit_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         if "features" not in state:  # a model of other data, whose weights alone are continued
             return
         self._origin = _language(state)
@@ -226,7 +226,7 @@ class SpeechData(TaskData):
             sizes=count_splits(splits),
             spare=int((splits == NONE).sum()),
             hours={split: float(seconds[splits == n].sum()) / 3600 for n, split in enumerate(SPLITS)},
-            longest=Longest.among("second", corpus.ids, seconds),
+            longest=Longest.find("second", corpus.ids, seconds),
             vocabularies=[Vocabulary("tokens", size, unknown)],
         )
 
@@ -234,7 +234,7 @@ class SpeechData(TaskData):
         return "Give recordings with transcripts there"
 
     def prediction_loader(self, split: str) -> Loader:
-        return self._ordered(self.examples(split, transcribed=False))
+        return self._make_ordered_loader(self.examples(split, transcribed=False))
 
     def examples(self, split: str, *, training: bool = False, transcribed: bool = True) -> Examples:
         """The recordings of one split in their order, those with a transcript unless it is `all`.

@@ -94,7 +94,7 @@ class ExplainedTranscript(Seq2SeqExample):
 
     def derived_maps(self) -> Iterator[LabelledAttention]:
         for name, weights, tokens, gold in (
-            (ALIGNMENT, self._of_transcript, self.best.tokens, None),
+            (ALIGNMENT, self._transcript_weights, self.best.tokens, None),
             (OF_REFERENCE, self.of_reference, self._reference, self._gold),
         ):
             if weights is not None and len(weights):
@@ -109,9 +109,9 @@ class ExplainedTranscript(Seq2SeqExample):
             hop=self.batch.hop,
             stride=self.stride,
         )
-        if ALIGNMENT in made and self._of_transcript is not None:
+        if ALIGNMENT in made and self._transcript_weights is not None:
             tokens = self.language.pieces(self.best.tokens)
-            yield name, draw(self._of_transcript, tokens, title=f"{self.id}: {self.text}")
+            yield name, draw(self._transcript_weights, tokens, title=f"{self.id}: {self.text}")
         if OF_REFERENCE in made and self.of_reference is not None and self.batch.gold is not None:
             tokens, spans = self.language.pieces(self._reference), self.batch.gold[0, : len(self.of_reference)].cpu()
             title = f"{self.id}: {OF_REFERENCE}"
@@ -130,7 +130,7 @@ class ExplainedTranscript(Seq2SeqExample):
             yield Table("times", [pd.DataFrame(rows)])
 
     @property
-    def _of_transcript(self) -> Float[Tensor, "n k"] | None:
+    def _transcript_weights(self) -> Float[Tensor, "n k"] | None:
         return None if self.of_best is None else self.of_best[: len(self.best.tokens)]
 
     @property

@@ -24,7 +24,7 @@ from zoo.tasks.speech.alignment_metrics import (
     sounding,
     spoken,
 )
-from zoo.tasks.speech.bootstrap import Limit, interval, weighted
+from zoo.tasks.speech.bootstrap import Limit, interval, resample
 from zoo.tasks.speech.grouped_sums import Classes, Groups
 from zoo.text import CER, WER
 
@@ -80,7 +80,7 @@ class SpeechMetrics(TextMetrics):
     def add_example(self, scored: Scored) -> None:
         batch, number = scored.batch, scored.number
         frames, written = int(batch.source.lengths[number]), batch.written[number]
-        of_words, of_characters = (weighted(batch.ids[number], scored.sums[name]) for name in ("wer", "cer"))
+        of_words, of_characters = (resample(batch.ids[number], scored.sums[name]) for name in ("wer", "cer"))
         for name in self.limits:
             self.update(name, of_words if "wer" in name else of_characters)
         self.update("test/unended", [not scored.hypothesis.ended, 1])

@@ -71,7 +71,7 @@ def answers(
     return columns
 
 
-def beside(
+def write_times(
     examples: Iterator[list[dict[str, Any]]], *, times: bool, path: Path | None
 ) -> Iterator[list[dict[str, Any]]]:
     """Passes rows on, with their times in words or without them, and writes those of the best transcripts to files."""
@@ -82,11 +82,11 @@ def beside(
                 if write is not None and row.get("rank", 1) == 1:
                     write(row["id"], of_row)
                 if times:
-                    row[_TIMES] = ", ".join(map(_written, of_row.words))
+                    row[_TIMES] = ", ".join(map(_format_word, of_row.words))
             yield rows
 
 
-def _written(word: Timed) -> str:
+def _format_word(word: Timed) -> str:
     """Returns a word and its time, with a question mark where that is poor: `two 0.12-0.45, six 0.60-0.98?`."""
     return f"{word.text} {word.start:.2f}-{word.end:.2f}{'?' * word.is_poor}"
 

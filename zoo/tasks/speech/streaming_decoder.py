@@ -50,7 +50,7 @@ class Token(NamedTuple):
     heard: int
 
     @property
-    def waited(self) -> int:
+    def frames_waited(self) -> int:
         """Number of frames that arrived behind its place before it was written."""
         return self.heard - self.end
 
@@ -156,7 +156,7 @@ def check_streams(net: Any) -> None:
         raise ConfigError(f"--stream: this model cannot write while it listens, because {reason}")
 
 
-def streamed(module: Any, path: str, others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def stream_rows(module: Any, path: str, others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Returns the rows of `zoo predict --stream`: the tokens, each as soon as it is written.
 
     Args:
@@ -169,7 +169,7 @@ def streamed(module: Any, path: str, others: Mapping[str, Any]) -> Iterator[dict
         raise ConfigError(f"--stream writes the most probable token at once and for good: leave out --{name}")
     if module.joint:
         raise ConfigError("--stream: a joint search needs the whole recording: train with model.joint=0")
-    language, normalised = _known(module.about)
+    language, normalised = _read_state(module.about)
     reason = refusal(normalised)
     if reason is not None:
         raise ConfigError(f"--stream: this model cannot write while it listens, because {reason}")
@@ -183,12 +183,12 @@ def _rows(streaming: Streaming, normalised: Normalised, language: TextCodec, pat
         resampling, framing = StreamingResampler(sound.rate, normalised.features.rate), StreamingFeatures(normalised)
         for frames, last in _frames(sound.blocks, resampling.hear, framing.hear):
             for token in streaming.hear(frames, last=last):
-                waited.append(token.waited)
+                waited.append(token.frames_waited)
                 yield {
                     "token": language.pieces([token.number])[0],
                     "time": round(token.end * hop, 3),
                     "heard": round(token.heard * hop, 3),
-                    "frames_waited": token.waited,
+                    "frames_waited": token.frames_waited,
                 }
     if not streaming.frames:
         raise DataError(f"{path}: the recording is shorter than a frame, {hop:g} s")
@@ -207,7 +207,7 @@ def _frames(
     yield framed(resampled(nothing, last=True), last=True), True
 
 
-def _known(about: Mapping[str, Any]) -> tuple[TextCodec, Normalised]:
+def _read_state(about: Mapping[str, Any]) -> tuple[TextCodec, Normalised]:
     """Returns the language and the features of a checkpoint."""
     state = about["data"]
     try:

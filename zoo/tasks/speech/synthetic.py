@@ -104,7 +104,7 @@ def plant(
     for number in range(total):
         draw = np.random.default_rng([seed, number, 0])
         text = _text(draw, int(draw.integers(shortest, longest + 1)), letters)
-        script = _Script.drawn(draw, text, bursts)
+        script = _Script.draw(draw, text, bursts)
         texts.append(text)
         times.append(script.times(text))
         snrs.append(float(draw.uniform(loud, quiet)))
@@ -129,7 +129,7 @@ class _Script:
     size: float
 
     @classmethod
-    def drawn(cls, draw: np.random.Generator, text: str, bursts: float) -> _Script:
+    def draw(cls, draw: np.random.Generator, text: str, bursts: float) -> _Script:
         sounds, seconds = list[int](), list[float]()
         speed = draw.uniform(*_SPEED)
 
@@ -200,7 +200,7 @@ def _sound(script: _Script, snr: float, draw: np.random.Generator) -> Float32[np
     noise = draw.standard_normal(total)
     level = np.sqrt((wave**2).sum() / max(1, is_letter.sum()))
     wave += np.where(sounds == _BURST, level * noise, 0.0)
-    wave *= _swelling(script.samples)
+    wave *= _make_envelope(script.samples)
     wave += level * 10 ** (-snr / 20) * draw.standard_normal(total)
     return np.asarray(0.5 * wave / np.abs(wave).max(), dtype=np.float32)
 
@@ -209,7 +209,7 @@ def _phase(frequencies: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
     return 2 * np.pi * np.cumsum(frequencies) / RATE
 
 
-def _swelling(samples: Int[np.ndarray, " k"]) -> Float64[np.ndarray, " n"]:
+def _make_envelope(samples: Int[np.ndarray, " k"]) -> Float64[np.ndarray, " n"]:
     """Returns the loudness within each sound: it swells at its begin, and fades at its end."""
     ends = samples.cumsum()
     places = np.arange(ends[-1]) - np.repeat(ends - samples, samples)

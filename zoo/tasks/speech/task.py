@@ -30,12 +30,12 @@ from zoo.tasks.seq2seq.targets import Targets, real
 from zoo.tasks.seq2seq.task import DEFAULT_SEARCH, Seq2SeqTask
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.speech.metrics import SpeechMetrics
-from zoo.tasks.speech.models.ctc import JointDecoder, needed, places_of
+from zoo.tasks.speech.models.ctc import JointDecoder, count_needed, places_of
 from zoo.tasks.speech.models.ctc_prefixes import CTCOutput
-from zoo.tasks.speech.models.ragged import shortened
-from zoo.tasks.speech.predictions import TIME_OPTIONS, answers, beside
+from zoo.tasks.speech.models.ragged import shorten_lengths
+from zoo.tasks.speech.predictions import TIME_OPTIONS, answers, write_times
 from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
-from zoo.tasks.speech.streaming_decoder import STREAM, streamed
+from zoo.tasks.speech.streaming_decoder import STREAM, stream_rows
 from zoo.text import CER, WER
 from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability, validate_ranges
 
@@ -140,8 +140,8 @@ class Recogniser(Seq2SeqTask):
         targets, net = self.known(batch), cast(Any, self.net)
         encoded = net.encode(batch.source)
         places = places_of(encoded)
-        if (needed(targets) > places).any():
-            raise DataError(_too_long(batch, needed(targets), places))
+        if (count_needed(targets) > places).any():
+            raise DataError(_too_long(batch, count_needed(targets), places))
         site = [f"net.{self.net.align}"]
         recorded: AbstractContextManager[Any] = (
             record(self, layers=site, grad=True) if self.guidance else nullcontext({})
@@ -214,7 +214,7 @@ class Recogniser(Seq2SeqTask):
 
     def places(self, batch: Any) -> Bool[Tensor, "b k"]:
         """Returns the mask of the places that the listener makes of the frames."""
-        lengths = shortened(batch.source.lengths, self.stride)
+        lengths = shorten_lengths(batch.source.lengths, self.stride)
         return real(lengths, int(lengths.max()) if len(lengths) else 0)
 
     def gold(self, batch: Any) -> Bool[Tensor, "b n k"] | None:
@@ -231,7 +231,7 @@ class Recogniser(Seq2SeqTask):
 
     def stream_predictions(self, stream: str | None = None, **others: Any) -> Iterator[dict[str, Any]] | None:
         """`zoo predict --stream`: the tokens of a recording while it arrives."""
-        return None if stream is None else streamed(self, stream, others)
+        return None if stream is None else stream_rows(self, stream, others)
 
     def predictor(
         self, *, times: bool = False, times_out: Path | None = None, **how: Any
@@ -251,7 +251,7 @@ class Recogniser(Seq2SeqTask):
         **how: Any,
     ) -> Iterator[list[dict[str, Any]]]:
         """Writes the times of transcripts, in a column or to files."""
-        return beside(examples, times=times, path=times_out) if times or times_out is not None else examples
+        return write_times(examples, times=times, path=times_out) if times or times_out is not None else examples
 
 
 def _too_long(batch: Any, needed: Int[Tensor, " b"], places: Int[Tensor, " b"]) -> str:

@@ -28,7 +28,7 @@ def time_file(path: Path) -> Iterator[Write]:
     """
     with ExitStack() as stack:
         try:
-            yield _opened(path, stack)
+            yield _open(path, stack)
         except OSError as error:
             if error.filename is None or Path(str(error.filename)) not in (path, *path.parents):
                 raise
@@ -59,7 +59,7 @@ def text_grid(times: Times) -> str:
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", *_limits(0, 0.0, times.seconds)]
     lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
     for number, (name, parts) in enumerate(tiers.items(), start=1):
-        intervals = _tiled(parts, times.seconds)
+        intervals = _tile(parts, times.seconds)
         lines += [f"    item [{number}]:", '        class = "IntervalTier"', f'        name = "{name}"']
         lines += [*_limits(8, 0.0, times.seconds), f"        intervals: size = {len(intervals)}"]
         for place, (text, start, end) in enumerate(intervals, start=1):
@@ -68,7 +68,7 @@ def text_grid(times: Times) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _opened(path: Path, stack: ExitStack) -> Write:
+def _open(path: Path, stack: ExitStack) -> Write:
     ending = path.suffix.lower()
     if ending in (".ctm", ".csv"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,11 +110,11 @@ def _write(file: TextIO, text: str) -> None:
     file.write(text)
 
 
-def _tiled(parts: Sequence[Timed], seconds: float) -> list[tuple[str, float, float]]:
+def _tile(parts: Sequence[Timed], seconds: float) -> list[tuple[str, float, float]]:
     """Returns intervals without gaps from 0 to the end; parts without duration, as it is written, are left out."""
-    found, at, seconds = list[tuple[str, float, float]](), 0.0, _written(seconds)
+    found, at, seconds = list[tuple[str, float, float]](), 0.0, _round(seconds)
     for each in parts:
-        start, end = max(at, _written(each.start)), min(_written(each.end), seconds)
+        start, end = max(at, _round(each.start)), min(_round(each.end), seconds)
         if end <= start:
             continue
         if start > at:
@@ -124,7 +124,7 @@ def _tiled(parts: Sequence[Timed], seconds: float) -> list[tuple[str, float, flo
     return [*found, ("", at, seconds)] if at < seconds else found
 
 
-def _written(seconds: float) -> float:
+def _round(seconds: float) -> float:
     """Returns a time as a TextGrid has it: intervals that are shorter than its last digit have no length there."""
     return round(seconds, _DIGITS)
 

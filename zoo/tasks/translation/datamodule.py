@@ -19,7 +19,7 @@ from zoo.plurals import count_noun
 from zoo.tasks.base import TaskData
 from zoo.tasks.baselines import Texts
 from zoo.tasks.batching import BatchOptions, Examples
-from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
+from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, replace_given
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.length_limit import LONGEST_TEXT, LengthLimit
 from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, first, learned_language
@@ -113,7 +113,7 @@ class PairData(TaskData):
         MOST_CHARACTERS,
     )
     references: Path | None = None
-    """The file of the translations of the text file that `for_input` reads."""
+    """The file of the translations of the text file that `from_files` reads."""
     most_characters: int | None = None
     """The most characters of a text that a trained model reads; None: as in training."""
     longest_text: int | None = None
@@ -229,7 +229,7 @@ class PairData(TaskData):
         self.joint = state["joint"]
         self.tokenisers = languages.source.tokeniser, languages.target.tokeniser
 
-    def continuing(self, state: Mapping[str, Any]) -> None:
+    def inherit_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         if "source_tokeniser" not in state:  # a model of other data, whose weights alone are continued
             return
         languages = _languages(state)
@@ -244,7 +244,7 @@ class PairData(TaskData):
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PairSource:
         """The user's own texts: tables, and text files with a text on each line."""
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_characters": self.most_characters}
-        reading = with_given(self.source.reading, **given)
+        reading = replace_given(self.source.reading, **given)
         place = paths[0] if len(paths) == 1 else None
         return PairSource(partial(read_pairs_at, paths, reading, self.references), reading, is_own=True, place=place)
 
@@ -273,7 +273,7 @@ class PairData(TaskData):
             noun="pair",
             sizes=count_splits(splits),
             spare=int((~is_in).sum()),
-            longest=Longest.among(
+            longest=Longest.find(
                 "token",
                 [content.corpus.ids[number] for number in np.flatnonzero(is_in).tolist()],
                 content.lengths[is_in],
@@ -342,7 +342,7 @@ class PairData(TaskData):
         """The mask of the user's own pairs that have no text with too many tokens."""
         lengths = {name: each.texts.lengths for name, each in zip(("source", "target"), encoders, strict=False)}
         limit = LengthLimit.of(self, self.source.reading.max_length, "pair" if len(encoders) > 1 else "text")
-        return limit.kept(corpus.ids, lengths)
+        return limit.select_short(corpus.ids, lengths)
 
     def _filtered(self, corpus: Corpus, source: DatasetEncoder, target: DatasetEncoder) -> Corpus:
         """Without the training pairs that are too long or too uneven, which are counted."""

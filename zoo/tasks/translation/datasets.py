@@ -100,11 +100,11 @@ def text_pairs(
             raise ConfigError(f"data.table and data.{given} are both given: give either a table or text files")
         read = partial(read_pair_table, Path(table), reading, cache=index, split_seed=split_seed)
     else:
-        read = partial(read_pair_files, _aligned(options), reading, cache=index, split_seed=split_seed)
+        read = partial(read_pair_files, _align(options), reading, cache=index, split_seed=split_seed)
     return PairSource(read, reading, is_own=True, place=place)
 
 
-def _aligned(options: Mapping[str, Files | None]) -> dict[str, Aligned]:
+def _align(options: Mapping[str, Files | None]) -> dict[str, Aligned]:
     """The files of each split; "" for files that have all pairs."""
     for name in ("source_file", "target_file"):
         if options[name] is None:

@@ -58,10 +58,10 @@ class ExplainedTranslation(Seq2SeqExample):
         self.source_words = spelled_source(batch, 0)
         self.target = self.language.spelled(best.tokens)
         self.reference = None if batch.targets is None else segment_target(batch, 0)
-        self.of_best = None if self.weights is None else self._of_words(self.weights, self.target)
+        self.of_best = None if self.weights is None else self._merge_words(self.weights, self.target)
         self.of_reference = None
         if self.reference_weights is not None and self.reference is not None:
-            self.of_reference = self._of_words(self.reference_weights, self.reference)
+            self.of_reference = self._merge_words(self.reference_weights, self.reference)
 
     @property
     def source(self) -> Axis:
@@ -120,7 +120,7 @@ class ExplainedTranslation(Seq2SeqExample):
             return None
         return gold_of(gold_links(self.batch, 0, self.reference, self.source_words), self.of_reference).cpu()
 
-    def _of_words(self, weights: Float[Tensor, "n k"], words: WordSegmentation) -> Float[Tensor, "words places"]:
+    def _merge_words(self, weights: Float[Tensor, "n k"], words: WordSegmentation) -> Float[Tensor, "words places"]:
         return by_word(weights, words.owners, self.source_words.owners).float().cpu()
 
     def _table(

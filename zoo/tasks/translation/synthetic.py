@@ -213,7 +213,7 @@ def _verb(draw: random.Random, words: _Words, source: list[str]) -> Written:
     return [(_TRANSLATED[" ".join(source[-2:])], (len(source) - 2, len(source) - 1))]
 
 
-def _invented() -> Iterator[str]:
+def _invent_words() -> Iterator[str]:
     """Yields words of two or three syllables, all different, always the same."""
     draw, seen = random.Random(0), set[str]()
     while True:
@@ -226,7 +226,7 @@ def _invented() -> Iterator[str]:
 
 def _dictionary() -> tuple[dict[str, str], dict[str, str]]:
     """Returns the translation of each word, and the article of each noun."""
-    words, translated = _invented(), dict[str, str]()
+    words, translated = _invent_words(), dict[str, str]()
     phrasal = [f"{stem} {particle}" for stem in STEMS for particle in PARTICLES]
     for word in (*NOUNS, *ADJECTIVES, *VERBS, *phrasal, *ADVERBS, *PREPOSITIONS, *CONJUNCTIONS):
         translated[word] = next(words)

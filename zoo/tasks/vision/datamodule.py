@@ -16,7 +16,7 @@ from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.tasks.base import TaskData
 from zoo.tasks.batching import BatchOptions, Examples
-from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
+from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, replace_given
 from zoo.tasks.data_summary import Summary, count_labels, count_splits
 from zoo.tasks.vision.batch import Picture, collate
 from zoo.tasks.vision.data.image_list import ReaderOptions
@@ -168,7 +168,7 @@ class ImageData(TaskData):
         """Returns the source of the user's own pictures: files, folders and tables."""
         trained = self.source.reading or ReaderOptions()
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
-        reading = with_given(trained, channels=state["channels"], **given)
+        reading = replace_given(trained, channels=state["channels"], **given)
         return PictureSource(partial(read_pictures_at, paths, folder=self.folder, unknown=self.unknown_labels), reading)
 
     @property
@@ -177,7 +177,7 @@ class ImageData(TaskData):
         return "test" if {"train", "val"} & set(self.pictures.splits.tolist()) else "all"
 
     def prediction_loader(self, split: str) -> Loader:
-        return self._ordered(self.examples(split, labelled=False))
+        return self._make_ordered_loader(self.examples(split, labelled=False))
 
     def examples(self, split: str, *, training: bool = False, labelled: bool = True) -> Examples:
         """Returns the pictures of a split, augmented for training.

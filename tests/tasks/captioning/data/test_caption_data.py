@@ -118,7 +118,7 @@ def test_a_checkpoint_has_language_and_preprocessing() -> None:
 def test_own_pictures_have_no_captions(tmp_path: Path) -> None:
     Image.fromarray(np.full((8, 12, 3), 100, dtype=np.uint8)).save(tmp_path / "a.png")
     data = caption_data()
-    own = data.for_input([tmp_path], data.state())
+    own = data.from_files([tmp_path], data.state())
     (batch,) = own.loader("all")
     assert batch.ids == (str(tmp_path / "a.png"),)
     assert batch.splits == ("",)
@@ -132,4 +132,4 @@ def test_damaged_pictures_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
     data = caption_data()
     with pytest.raises(DataError, match=r"a\.png"):
-        data.for_input([tmp_path], data.state()).setup()
+        data.from_files([tmp_path], data.state()).setup()

@@ -29,7 +29,7 @@ from zoo.tasks.documents import HAN, FlatAttention, HANTransformer, LongDocument
 from zoo.tasks.documents.batch import Document, DocumentBatch
 from zoo.tasks.documents.models.attention_pooling import AttentionPooledLevel
 from zoo.tasks.documents.models.bigrams import WordPairs
-from zoo.tasks.documents.word_importance import effective_weights, looked_at, weights_of
+from zoo.tasks.documents.word_importance import effective_weights, forward_with_weights, weights_of
 
 
 def annotated(x: Tensor, layer: nn.GRU) -> Tensor:
@@ -240,7 +240,7 @@ def test_where_a_long_document_looks_is_found_without_a_matrix(attend: Attention
     net = LongDocument(**SMALL, attend=attend, dim=8, layers=2, heads=2, hidden=12).eval()
     one = DocumentBatch.of([Document([[1] * 20] * 25, 0, "long")])
     with Largest() as largest:
-        weights = looked_at(net, one)[1]
+        weights = forward_with_weights(net, one)[1]
     assert largest.elements < 500 * 500 // 4
     with record(net) as maps, torch.no_grad():
         net(one)

@@ -226,7 +226,7 @@ def test_a_checkpoint_brings_its_items() -> None:
 def test_histories_from_the_command_line() -> None:
     titles = ["Heat (1995)", "Matrix, The (1999)", "", "", "Heat (1995)", "", "Fargo (1996)"]
     own = data_of(log_of([[0, 1, 2, 0]], titles=titles), length=3, unknown="skip")
-    data = own.for_text(["i3, i0,i2,i1", '"Matrix, The (1999)",Fargo (1996)', "i3,other"], own.state())
+    data = own.from_texts(["i3, i0,i2,i1", '"Matrix, The (1999)",Fargo (1996)', "i3,other"], own.state())
     found = rows(data, "all")
     assert [each["items"] for each in found.values()] == [[0, 2, 1], [1, 6], [3]]
     assert list(found) == ["history 1", "history 2", "history 3"]
@@ -234,13 +234,13 @@ def test_histories_from_the_command_line() -> None:
     assert own.written is not None
     assert own.written.name == "history"
     with pytest.raises(DataError, match=r"--history.*the history is empty"):
-        own.for_text([" , "], own.state()).setup()
+        own.from_texts([" , "], own.state()).setup()
     with pytest.raises(DataError, match="no history has an item that the model knows"):
-        own.for_text(["x,Heat (1995)"], own.state()).setup()
+        own.from_texts(["x,Heat (1995)"], own.state()).setup()
     with pytest.raises(DataError, match=r"'i33'.*Did you mean 'i3'"):
-        data_of(own.source.read()).for_text(["i33"], own.state()).setup()
+        data_of(own.source.read()).from_texts(["i33"], own.state()).setup()
     with pytest.raises(DataError, match=r"'Fargo' is not.*Did you mean 'Fargo \(1996\)'"):
-        data_of(own.source.read()).for_text(["Fargo"], own.state()).setup()
+        data_of(own.source.read()).from_texts(["Fargo"], own.state()).setup()
 
 
 def test_long_histories_and_single_items() -> None:

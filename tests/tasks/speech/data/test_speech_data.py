@@ -153,10 +153,10 @@ def test_a_checkpoint_restores_features_and_vocabulary(normalise: Any) -> None:
 def test_fine_tuning_keeps_features_and_learns_letters() -> None:
     state = small(features=Features(normalise="global", mels=20), letters=5).state()
     other = small(letters=9)
-    other.continuing(state)
+    other.inherit_from_checkpoint(state)
     assert other.sizes()["features"] == 20
     assert other.state()["features"] == state["features"]
     assert len(other.state()["target_tokens"]) > len(state["target_tokens"])
     anew = small(letters=9, kept_features=False)
-    anew.continuing(state)
+    anew.inherit_from_checkpoint(state)
     assert anew.sizes()["features"] == 40

@@ -487,7 +487,7 @@ def test_files_folders_and_tables_for_a_trained_model(folder: Path) -> None:
     write(folder / "new" / "b.wav", tone())
     (folder / "new" / "b.txt").write_text("Word 4")
     (folder / "new.csv").write_text("path\n3.wav\n")
-    found = data.for_input([folder / "0.wav", folder / "new", folder / "new.csv"], state)
+    found = data.from_files([folder / "0.wav", folder / "new", folder / "new.csv"], state)
     assert list(found.content.corpus.ids) == ["0.wav", "new:a.flac", "new:b.wav", "new.csv:3.wav"]
     assert list(found.content.corpus.texts) == [None, None, "word 4", None]
     assert len(found.examples("all").entries) == 4
@@ -501,9 +501,9 @@ def test_a_character_outside_of_the_alphabet(folder: Path) -> None:
     data, state = trained(folder)
     (folder / "new.csv").write_text("path,text\n3.wav,Word\n4.wav,Größe\n")
     with pytest.raises(DataError, match=r"new.csv, line 3, column 'text': 'g' is not one of the 10 characters that"):
-        data.for_input([folder / "new.csv"], state).setup()
+        data.from_files([folder / "new.csv"], state).setup()
     data.on_bad_row = "skip"
-    found = data.for_input([folder / "new.csv"], state)
+    found = data.from_files([folder / "new.csv"], state)
     with pytest.warns(UserWarning, match="skipped 1 bad"):
         found.setup()
     assert len(found.content.corpus) == 1
@@ -513,17 +513,17 @@ def test_bad_input_of_a_trained_model(folder: Path) -> None:
     data, state = trained(folder)
     write(folder / "long.wav", tone(70.0))
     with pytest.raises(DataError, match=r"long.wav: the recording has 70.0 s, and 60 are the most"):
-        data.for_input([folder / "long.wav"], state).setup()
+        data.from_files([folder / "long.wav"], state).setup()
     data.longest_seconds = 80.0
-    assert len(data.for_input([folder / "long.wav"], state).content.rows[1.0][0]) == 7000
+    assert len(data.from_files([folder / "long.wav"], state).content.rows[1.0][0]) == 7000
     broken(folder)
     with pytest.raises(DataError, match=r"bad.wav: it cannot be decoded"):
-        data.for_input([folder / "bad.wav"], state).setup()
+        data.from_files([folder / "bad.wav"], state).setup()
     with pytest.raises(DataError, match=r"gone.wav: the file does not exist"):
-        data.for_input([folder / "gone.wav"], state).setup()
+        data.from_files([folder / "gone.wav"], state).setup()
     np.save(folder / "x.npy", np.zeros((20, 40)))
     with pytest.raises(DataError, match=r"x.npy: it is a file of features"):
-        data.for_input([folder / "x.npy"], state).setup()
+        data.from_files([folder / "x.npy"], state).setup()
 
 
 def test_a_model_of_given_features_refuses_others(tmp_path: Path) -> None:
@@ -532,4 +532,4 @@ def test_a_model_of_given_features_refuses_others(tmp_path: Path) -> None:
     state = data.state()
     np.save(tmp_path / "x.npy", np.zeros((20, 9)))
     with pytest.raises(DataError, match="the model reads 7 features of a frame, and these recordings have 9"):
-        data.for_input([tmp_path / "x.npy"], state).setup()
+        data.from_files([tmp_path / "x.npy"], state).setup()

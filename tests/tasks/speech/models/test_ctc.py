@@ -18,7 +18,7 @@ from zoo.nn import Bahdanau
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.tasks.speech import ListenAttendSpell, PyramidalRNNEncoder
-from zoo.tasks.speech.models.ctc import JointDecoder, needed, places_of
+from zoo.tasks.speech.models.ctc import JointDecoder, count_needed, places_of
 from zoo.tasks.speech.models.ctc_prefixes import CTCOutput, CTCPrefixes
 
 TOKENS = (4, 5, 6)
@@ -194,9 +194,11 @@ def test_texts_that_are_too_long_are_known_by_their_lengths() -> None:
     made, source = net(), frames((8, 8, 8, 8))
     targets = Targets.of([[4, 5, 6, 4], [4, 4, 5], [4, 4, 5, 5], [4, 5, 6, 5, 4]])
     encoded = made.encode(source)
-    assert needed(targets).tolist() == [4, 4, 6, 5]
+    assert count_needed(targets).tolist() == [4, 4, 6, 5]
     losses = made.ctc.loss(made.ctc(encoded), targets)
-    assert losses.isinf().tolist() == (needed(targets) > places_of(encoded)).tolist() == [False, False, True, True]
+    assert (
+        losses.isinf().tolist() == (count_needed(targets) > places_of(encoded)).tolist() == [False, False, True, True]
+    )
 
 
 def test_the_loss_is_computed_in_single_precision_under_autocast() -> None:

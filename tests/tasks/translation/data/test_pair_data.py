@@ -97,7 +97,7 @@ def test_a_state_gives_the_same_languages_again() -> None:
         again.restore(data.state())
         assert again.state() == data.state()
         assert again.sizes() == data.sizes()
-        text = data.for_text(["old dog", "strange words"], data.state())
+        text = data.from_texts(["old dog", "strange words"], data.state())
         (batch,) = text.predict_dataloader()
         assert (batch.ids, batch.targets, batch.written[0].references) == (("text 1", "text 2"), None, [])
         assert batch.languages.source.text(batch.source.tokens[0].tolist()) == "old dog"
@@ -131,7 +131,7 @@ def test_aligned_files(write: Any, tmp_path: Path, cached: bool) -> None:
 def test_fine_tuning_keeps_the_tokenisers_that_are_asked_for(kept: Any) -> None:
     trained = planted(tokeniser="subwords", subwords=300).state()
     other = planted(tokeniser="subwords", subwords=320, seed=1, kept_tokenisers=kept)
-    other.continuing(trained)
+    other.inherit_from_checkpoint(trained)
     state = other.state()
     for side in ("source", "target"):
         assert (state[f"{side}_tokeniser"] == trained[f"{side}_tokeniser"]) == (kept in (side, "both"))
@@ -141,13 +141,13 @@ def test_one_tokeniser_for_both_languages_is_kept_as_one() -> None:
     joint = {"tokeniser": "subwords", "subwords": 300, "joint": True}
     one, two = planted(**joint).state(), planted(tokeniser="subwords", subwords=300).state()
     other = planted(**joint, seed=1)
-    other.continuing(one)
+    other.inherit_from_checkpoint(one)
     assert other.state()["source_tokeniser"] == other.state()["target_tokeniser"] == one["source_tokeniser"]
     with pytest.raises(ConfigError, match=r"data.joint=true needs one tokeniser .* or give data.kept_tokenisers=none"):
-        planted(**joint).continuing(two)
+        planted(**joint).inherit_from_checkpoint(two)
     with pytest.raises(ConfigError, match=r"data.joint=true needs one tokeniser"):
-        planted(**joint, kept_tokenisers="source").continuing(one)
-    planted(**joint, kept_tokenisers="none").continuing(two)
+        planted(**joint, kept_tokenisers="source").inherit_from_checkpoint(one)
+    planted(**joint, kept_tokenisers="none").inherit_from_checkpoint(two)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_damaged_state_is_refused(change: dict[str, Any], message: str) -> Non
 def test_pieces_that_training_lacks_can_be_read_and_written_all_the_same() -> None:
     data = planted(tokeniser="subwords", subwords=300, min_count=50)
     assert set(data.content.languages.target.tokeniser.pieces) <= set(data.state()["target_tokens"])
-    (batch,) = data.for_text(["Größe 中 e\u0301"], data.state()).predict_dataloader()
+    (batch,) = data.from_texts(["Größe 中 e\u0301"], data.state()).predict_dataloader()
     assert batch.languages.source.text(batch.source.tokens[0].tolist()) == "Größe 中 e\u0301"
 
 
@@ -182,7 +182,7 @@ def test_rare_words_and_the_most_tokens() -> None:
 
 def test_what_is_no_word_is_a_token_all_the_same() -> None:
     data = planted()
-    (batch,) = data.for_text(["\u200b"], data.state()).predict_dataloader()
+    (batch,) = data.from_texts(["\u200b"], data.state()).predict_dataloader()
     assert batch.source.lengths.tolist() == [1]
 
 

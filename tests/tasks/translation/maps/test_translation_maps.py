@@ -110,7 +110,7 @@ def test_pictures_are_drawn(folder: Path) -> None:
 
 def test_texts_without_translations_have_maps_and_no_truth(tmp_path: Path) -> None:
     state = DATA.state()
-    data = DATA.for_text(["dog sees cat", "old king"], state)
+    data = DATA.from_texts(["dog sees cat", "old king"], state)
     export(module_of(DATA), data, tmp_path / "out", MapOptions())
     assert [row["id"] for row in rows(tmp_path / "out" / "translations.csv")] == ["text 1", "text 2"]
     assert not (tmp_path / "out" / "gradients.csv").exists()

@@ -124,7 +124,7 @@ def test_ones_own_pictures_are_prepared_as_the_models_data(tmp_path: Path) -> No
     alone = save(tmp_path / "photo.png", grey)
     save(tmp_path / "folder" / "b" / "known.png", draw.integers(0, 256, (30, 20, 3), dtype=np.uint8))
     save(tmp_path / "folder" / "unknown.png", draw.integers(0, 256, (9, 40, 4), dtype=np.uint8))
-    mine = original.for_input([alone, tmp_path / "folder"], original.state())
+    mine = original.from_files([alone, tmp_path / "folder"], original.state())
     assert mine.sizes() == original.sizes()
     (batch,) = mine.loader("all")
     assert dict(zip(batch.ids, batch.labels.tolist(), strict=True)) == {

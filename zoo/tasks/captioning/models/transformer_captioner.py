@@ -85,17 +85,17 @@ class TransformerCaptioner(Seq2SeqModel):
         return cast(nn.Module, self.encoder.read)
 
     def features(self, source: ImageInput, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        found: Tensor = self.decoder(self._embedded(read), self._annotated(source), DenseSupport())
+        found: Tensor = self.decoder(self._embed(read), self._encode(source), DenseSupport())
         return found
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         return {"target_tokens": {"head.weight": 0}}
 
     def start(self, source: ImageInput) -> Written:
-        return self.decoder.start(self._annotated(source), DenseSupport())
+        return self.decoder.start(self._encode(source), DenseSupport())
 
     def step(self, tokens: Int[Tensor, "b w"], state: Written) -> tuple[Float[Tensor, "b w v"], Written]:
-        x = self._embedded(tokens.flatten().unsqueeze(1), state.position)
+        x = self._embed(tokens.flatten().unsqueeze(1), state.position)
         rows, after = self.decoder.step(x.view(*tokens.shape, x.shape[-1]), state)
         return self.head(rows), after
 
@@ -103,10 +103,10 @@ class TransformerCaptioner(Seq2SeqModel):
         """Returns the weight that each cell has had in the aligned layer."""
         return self.decoder.coverage(state)
 
-    def _annotated(self, source: ImageInput) -> Float[Tensor, "b k d"]:
+    def _encode(self, source: ImageInput) -> Float[Tensor, "b k d"]:
         found: Tensor = self.project(self.encoder(source).states)
         return self.dropout(found)  # type: ignore[no-any-return]
 
-    def _embedded(self, tokens: Int[Tensor, "b n"], first: int = 0) -> Float[Tensor, "b n d"]:
+    def _embed(self, tokens: Int[Tensor, "b n"], first: int = 0) -> Float[Tensor, "b n d"]:
         """Returns the inputs of blocks, with positions from `first`."""
         return self.dropout(scaled_embeddings(tokens, self.head.weight, self.position, first))  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ def points(weights: Float[Tensor, " w"], batch: DocumentBatch) -> tuple[Float[Te
     return sentences, pointing(weights, batch.gold_words, inside, query=batch.sentences)
 
 
-def predicted(logits: Float[Tensor, "b classes"], batch: DocumentBatch) -> dict[str, list[Any]]:
+def predict_columns(logits: Float[Tensor, "b classes"], batch: DocumentBatch) -> dict[str, list[Any]]:
     """Returns the columns of predictions: the predicted labels and their probability."""
     labels = labels_of(batch)
     if labels.targets == "multi":

@@ -76,11 +76,11 @@ class PackedTransformerEncoder(nn.Module):
             x = x + F.embedding(_places(sequences, starts), table)
         x = self.dropout(x)
         for layer in self.layers:
-            x = _through(layer, x, packing, starts if first and layer is self.layers[-1] else None)
+            x = _run_block(layer, x, packing, starts if first and layer is self.layers[-1] else None)
         return self.norm(x)  # type: ignore[no-any-return]
 
 
-def _through(block: Any, x: Float[Tensor, "n d"], packing: Packing, rows: Tensor | None) -> Float[Tensor, "m d"]:
+def _run_block(block: Any, x: Float[Tensor, "n d"], packing: Packing, rows: Tensor | None) -> Float[Tensor, "m d"]:
     """Computes `EncoderBlock` for packed rows; if `rows` is given, returns these rows only."""
     query = block.mixed.branch_input(x.unsqueeze(0)).squeeze(0)
     y = mix_sequences(block.mixer, query, query, packing)

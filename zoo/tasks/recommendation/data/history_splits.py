@@ -37,7 +37,7 @@ class Part:
     ends: Int[np.ndarray, " k"]
     seen_ends: Int[np.ndarray, " k"]
 
-    def kept(self, which: np.ndarray) -> Part:
+    def select_users(self, which: np.ndarray) -> Part:
         """Returns some of the users, selected by index or by mask."""
         return Part(self.users[which], self.ends[which], self.seen_ends[which])
 
@@ -50,8 +50,8 @@ def leave_one_out(log: Log) -> dict[str, Part]:
     trained = np.where(long, ends - 2, ends)
     return {
         "train": Part(users, trained, trained),
-        "val": Part(users, trained, trained).kept(long),
-        "test": Part(users, trained + 1, trained).kept(long),
+        "val": Part(users, trained, trained).select_users(long),
+        "test": Part(users, trained + 1, trained).select_users(long),
     }
 
 
@@ -76,8 +76,8 @@ def by_time(log: Log, val_share: float, test_share: float) -> dict[str, Part]:
     trained, validated = before(first), before(second)
     return {
         "train": Part(users, trained, trained),
-        "val": Part(users, trained, trained).kept((starts < trained) & (trained < validated)),
-        "test": Part(users, validated, validated).kept((starts < validated) & (validated < ends)),
+        "val": Part(users, trained, trained).select_users((starts < trained) & (trained < validated)),
+        "test": Part(users, validated, validated).select_users((starts < validated) & (validated < ends)),
     }
 
 

@@ -43,7 +43,7 @@ class CTC(nn.Module):
         return CTCOutput(logits.log_softmax(-1), places_of(encoded))
 
     def loss(self, heard: CTCOutput, targets: Targets) -> Float[Tensor, " b"]:
-        """Returns -log p(text | X) of each text without its end; infinite where `needed` exceeds the places."""
+        """Returns -log p(text | X) of each text without its end; infinite where `count_needed` exceeds the places."""
         return F.ctc_loss(
             heard.log_probability.transpose(0, 1),
             targets.tokens,
@@ -79,7 +79,7 @@ def places_of(encoded: Encoded) -> Int[Tensor, " b"]:
     return permitted[:, 0, 0].sum(-1)
 
 
-def needed(targets: Targets) -> Int[Tensor, " b"]:
+def count_needed(targets: Targets) -> Int[Tensor, " b"]:
     """Returns the least number of places of each text: one for a token, and one between equal neighbours."""
     count = targets.lengths - 1
     same = targets.tokens[:, 1:] == targets.tokens[:, :-1]

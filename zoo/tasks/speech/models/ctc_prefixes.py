@@ -76,8 +76,8 @@ class CTCPrefixes:
         )
 
     def step(self, tokens: Int[Tensor, "b w"], state: PrefixState) -> tuple[Float[Tensor, "b w v"], PrefixState]:
-        state = self._with(tokens, state) if state.begun else replace(state, begun=True)
-        found = self._following(state) - state.so_far.unsqueeze(-1)
+        state = self._append(tokens, state) if state.begun else replace(state, begun=True)
+        found = self._score_next(state) - state.so_far.unsqueeze(-1)
         # what cannot be goes on to be impossible, and not to be undefined
         found = found.masked_fill((state.so_far == -torch.inf).unsqueeze(-1), -torch.inf)
         return found.clamp(max=0.0), state  # rounding aside, none is above 0
@@ -93,10 +93,10 @@ class CTCPrefixes:
         parts: dict[str, Any] = {name: getattr(state, name).index_select(0, sentences) for name in names}
         return replace(state, **parts)
 
-    def _following(self, state: PrefixState) -> Float[Tensor, "b w v"]:
+    def _score_next(self, state: PrefixState) -> Float[Tensor, "b w v"]:
         """Returns log p(g·c... | X) of each token c, log p(g | X) at the end, and minus infinity at the blank."""
         probability = state.log_probability.exp().masked_fill(self._beyond(state).unsqueeze(-1), 0.0)
-        either, after_blank = self._entered(state)
+        either, after_blank = self._sum_entries(state)
         found = _log_product(either, probability)
         # the last token again needs a blank between
         own = state.last.clamp(min=0).unsqueeze(1)
@@ -108,9 +108,9 @@ class CTCPrefixes:
         found[..., self.blank] = -torch.inf
         return found
 
-    def _with(self, tokens: Int[Tensor, "b w"], state: PrefixState) -> PrefixState:
+    def _append(self, tokens: Int[Tensor, "b w"], state: PrefixState) -> PrefixState:
         """Returns the state of the hypotheses with one more token each."""
-        either, after_blank = self._entered(state)
+        either, after_blank = self._sum_entries(state)
         entered = torch.where((tokens == state.last).unsqueeze(2), after_blank, either)
         spoken = state.log_probability.mT  # (b,v,t)
         own = spoken.gather(1, tokens.unsqueeze(2).expand(-1, -1, spoken.shape[2]))
@@ -123,7 +123,7 @@ class CTCPrefixes:
         so_far = (entered + own).masked_fill(self._beyond(state).unsqueeze(1), -torch.inf).logsumexp(2)
         return replace(state, symbol=symbol, blank=blank, last=tokens, so_far=so_far)
 
-    def _entered(self, state: PrefixState) -> tuple[Float[Tensor, "b w t"], Float[Tensor, "b w t"]]:
+    def _sum_entries(self, state: PrefixState) -> tuple[Float[Tensor, "b w t"], Float[Tensor, "b w t"]]:
         """Returns log phi_t: the paths up to the place before, from which the next token may begin at place t.
 
         Returns:

@@ -60,7 +60,7 @@ class RNNSpeechEncoder(nn.Module):
         if self.bidirectional:
             forward, backward = rows.x.chunk(2, -1)
             summary = torch.cat([forward[rows.last], backward[rows.last + 1 - rows.lengths]], -1)
-        states, support = rows.replaced(self.dropout(rows.x)).padded()
+        states, support = rows.replace_rows(self.dropout(rows.x)).pad()
         return Encoded(states, support, summary)
 
     def hear(
@@ -230,7 +230,7 @@ class TransformerSpeechEncoder(nn.Module):
 
     def forward(self, source: Frames) -> Encoded:
         rows = self.convolutions(RaggedFrames.of(self.read(source.features), source.lengths))
-        x, support = rows.replaced(self.project(rows.x)).padded()
+        x, support = rows.replace_rows(self.project(rows.x)).pad()
         x = self.dropout(x if self.position is None else self.position(x))
         states = support.zero_masked(upcast(self.blocks(x, support)).unsqueeze(1)).squeeze(1)
         return Encoded(states, support, states.sum(1) / rows.lengths.unsqueeze(1))

@@ -38,7 +38,7 @@ class RaggedFrames:
     @classmethod
     def of(cls, padded: Float[Tensor, "b t d"], lengths: Int[Tensor, " b"]) -> RaggedFrames:
         """Returns the rows that are not padding."""
-        numbers = numbered(lengths)
+        numbers = number_rows(lengths)
         return cls(padded[numbers], lengths, *numbers)
 
     @property
@@ -46,11 +46,11 @@ class RaggedFrames:
         """Index of the last row of each recording."""
         return self.lengths.cumsum(0) - 1
 
-    def replaced(self, x: Float[Tensor, "n e"]) -> RaggedFrames:
+    def replace_rows(self, x: Float[Tensor, "n e"]) -> RaggedFrames:
         """Returns other rows of the same recordings."""
         return replace(self, x=x)
 
-    def padded(self) -> tuple[Float[Tensor, "b k d"], DenseSupport]:
+    def pad(self) -> tuple[Float[Tensor, "b k d"], DenseSupport]:
         """Returns the rows of each recording with zeros behind them, and the support of attention to them."""
         shape = torch.Size((len(self.lengths), int(self.lengths.max()) if len(self.lengths) else 0))
         padded = padded_rows(self.x, self.recordings * shape[1] + self.places, shape)
@@ -70,11 +70,11 @@ class StackedFrames(nn.Module):
         self.stride = count
 
     def forward(self, rows: RaggedFrames) -> RaggedFrames:
-        lengths, x = shortened(rows.lengths, self.stride), rows.x
+        lengths, x = shorten_lengths(rows.lengths, self.stride), rows.x
         if bool((lengths * self.stride != rows.lengths).any()):
             at = (lengths.cumsum(0) - lengths)[rows.recordings] * self.stride + rows.places
             x = x.new_zeros(int(lengths.sum()) * self.stride, x.shape[1]).index_copy(0, at, x)
-        return RaggedFrames(x.view(-1, self.stride * x.shape[1]), lengths, *numbered(lengths))
+        return RaggedFrames(x.view(-1, self.stride * x.shape[1]), lengths, *number_rows(lengths))
 
     def hear(
         self, x: Float[Tensor, "n d"], left: Float[Tensor, "m d"] | None, *, last: bool
@@ -108,12 +108,14 @@ class Convolved(nn.Module):
         self.before, self.after = (size - 1) // 2, size // 2
 
     def forward(self, rows: RaggedFrames) -> RaggedFrames:
-        room = shortened(rows.lengths + self.after, self.stride)  # rows of the result from one recording to the next
-        starts, lengths = room.cumsum(0) - room, shortened(rows.lengths, self.stride)
+        room = shorten_lengths(
+            rows.lengths + self.after, self.stride
+        )  # rows of the result from one recording to the next
+        starts, lengths = room.cumsum(0) - room, shorten_lengths(rows.lengths, self.stride)
         x = rows.x.new_zeros(self.before + int(room.sum()) * self.stride + self.after, rows.x.shape[1])
         x = x.index_copy(0, starts[rows.recordings] * self.stride + self.before + rows.places, rows.x)
-        recordings, places = numbered(lengths)
-        return RaggedFrames(self._filtered(x).index_select(0, starts[recordings] + places), lengths, recordings, places)
+        recordings, places = number_rows(lengths)
+        return RaggedFrames(self._filter(x).index_select(0, starts[recordings] + places), lengths, recordings, places)
 
     def hear(
         self, x: Float[Tensor, "n d"], left: Float[Tensor, "m d"] | None, *, last: bool
@@ -122,10 +124,10 @@ class Convolved(nn.Module):
         first = x.new_zeros(self.before, x.shape[1]) if left is None else left
         x = torch.cat([first, x, x.new_zeros(self.after if last else 0, x.shape[1])])
         count = max(0, len(x) - self.size + self.stride) // self.stride
-        found = self._filtered(x) if count else x.new_zeros(0, len(self.filters.weight))
+        found = self._filter(x) if count else x.new_zeros(0, len(self.filters.weight))
         return found, x[count * self.stride :]
 
-    def _filtered(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "m e"]:
+    def _filter(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "m e"]:
         return F.relu(self.filters(x.t().unsqueeze(0))).squeeze(0).t()
 
 
@@ -156,7 +158,7 @@ class RNNLayers(nn.Module):
 
     def forward(self, rows: RaggedFrames) -> RaggedFrames:
         x = self.recurrent(self.dropout(rows.x), rows.recordings, rows.lengths)
-        return rows.replaced(x)
+        return rows.replace_rows(x)
 
     def hear(
         self, x: Float[Tensor, "n d"], running: Running | None, *, last: bool
@@ -165,13 +167,13 @@ class RNNLayers(nn.Module):
         return self.recurrent.resume(self.dropout(x), running)
 
 
-def numbered(lengths: Int[Tensor, " b"]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+def number_rows(lengths: Int[Tensor, " b"]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
     """Returns the number of each row's recording, and its number there."""
     recordings = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
     starts = lengths.cumsum(0) - lengths
     return recordings, torch.arange(len(recordings), device=lengths.device) - starts[recordings]
 
 
-def shortened(lengths: Int[Tensor, " b"], by: int) -> Int[Tensor, " b"]:
+def shorten_lengths(lengths: Int[Tensor, " b"], by: int) -> Int[Tensor, " b"]:
     """Returns the number of rows if each `by` of them become one, the last of fewer."""
     return (lengths + (by - 1)).div(by, rounding_mode="floor")

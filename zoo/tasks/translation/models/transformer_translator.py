@@ -120,7 +120,7 @@ class TransformerTranslator(Seq2SeqModel):
         return self.read
 
     def features(self, source: Source, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        found: Tensor = self.decoder(self._embedded(read, self.target_words), self._encoded(source), source.support)
+        found: Tensor = self.decoder(self._embed(read, self.target_words), self._encode(source), source.support)
         return found
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
@@ -129,10 +129,10 @@ class TransformerTranslator(Seq2SeqModel):
         return {"source_tokens": of_source, "target_tokens": of_target}
 
     def start(self, source: Source) -> Written:
-        return self.decoder.start(self._encoded(source), source.support)
+        return self.decoder.start(self._encode(source), source.support)
 
     def step(self, tokens: Int[Tensor, "b w"], state: Written) -> tuple[Float[Tensor, "b w v"], Written]:
-        x = self._embedded(tokens.flatten().unsqueeze(1), self.target_words, state.position)
+        x = self._embed(tokens.flatten().unsqueeze(1), self.target_words, state.position)
         rows, after = self.decoder.step(x.view(*tokens.shape, x.shape[-1]), state)
         return self.head(rows), after
 
@@ -140,13 +140,11 @@ class TransformerTranslator(Seq2SeqModel):
         """Returns the weight that each place of the source has had in the aligned layer; 1 at padding."""
         return self.decoder.coverage(state)
 
-    def _encoded(self, source: Source) -> Float[Tensor, "b k d"]:
-        found: Tensor = self.encoder(self.read(self._embedded(source.tokens, self.source_words)), source.support)
+    def _encode(self, source: Source) -> Float[Tensor, "b k d"]:
+        found: Tensor = self.encoder(self.read(self._embed(source.tokens, self.source_words)), source.support)
         return found
 
-    def _embedded(
-        self, tokens: Int[Tensor, "b n"], table: nn.Embedding | None, first: int = 0
-    ) -> Float[Tensor, "b n d"]:
+    def _embed(self, tokens: Int[Tensor, "b n"], table: nn.Embedding | None, first: int = 0) -> Float[Tensor, "b n d"]:
         """Returns the inputs of blocks, from a table or from the output layer's matrix, with positions from `first`."""
         weight: Tensor = self.head.weight if table is None else table.weight
         return self.dropout(scaled_embeddings(tokens, weight, self.position, first))  # type: ignore[no-any-return]
