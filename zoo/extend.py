@@ -25,7 +25,15 @@ from zoo.data.transfer import to_device
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.lazy_exports import exports
 from zoo.maps import LabelledMap, describe, label_map, plots
-from zoo.maps.explainer import ExplainedExample, Explainer, LabelledAttention, MapOptions, picture_name
+from zoo.maps.explainer import (
+    Axis,
+    ExplainedExample,
+    Explainer,
+    LabelledAttention,
+    MapOptions,
+    SiteAxes,
+    picture_name,
+)
 from zoo.maps.metrics import pointing
 from zoo.maps.perturbation import Perturbable, gradient_at_rows
 from zoo.optim import OptimizerConfig
@@ -36,6 +44,7 @@ from zoo.types import PositiveInt, Seed, validate_ranges
 
 __all__ = [
     "AttentionMap",
+    "Axis",
     "ConfigError",
     "DataError",
     "DenseSupport",
@@ -57,6 +66,7 @@ __all__ = [
     "Row",
     "Score",
     "Seed",
+    "SiteAxes",
     "Task",
     "TaskData",
     "Traits",

@@ -174,6 +174,10 @@ class ExplainedExample(ABC):
         """What queries and keys are in this example, by names that `sites` refers to."""
         return {}
 
+    def find_gold(self, site: str) -> Bool[Tensor, "..."] | None:
+        """Returns the gold of a site in `sites`, with the axes of its weights without heads; None: it is not known."""
+        return None
+
     def find_axes(self, site: str) -> SiteAxes | None:
         """Returns what `sites` says of a site."""
         return next((each for each in self.sites if fnmatchcase(site, each.pattern)), None)
@@ -183,7 +187,9 @@ class ExplainedExample(ABC):
         of_site = self.find_axes(recorded.site)
         if of_site is None:
             return LabelledAttention(recorded)
-        return LabelledAttention.from_axes(recorded, axes[of_site.query], axes[of_site.key])
+        return LabelledAttention.from_axes(
+            recorded, axes[of_site.query], axes[of_site.key], self.find_gold(recorded.site)
+        )
 
     def derived_maps(self) -> Iterable[LabelledAttention]:
         """Yields maps that are computed from recorded ones, such as the scored map."""

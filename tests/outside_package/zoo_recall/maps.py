@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from zoo.extend import (
+    Axis,
     ExplainedExample,
     Explainer,
-    LabelledAttention,
     LabelledMap,
     MapOptions,
     Perturbable,
     Recording,
+    SiteAxes,
     describe,
     gradient_at_rows,
     label_map,
@@ -70,11 +71,16 @@ class MappedQuestion(ExplainedExample):
     def words(self) -> list[str]:
         return [describe.describe(label_map(m.found, m.axis_labels, nouns=m.nouns), 0) for m in self.maps()]
 
-    def maps(self) -> Iterator[LabelledAttention]:
+    sites = (SiteAxes("*", "question", "fact"),)
+
+    @property
+    def axes(self) -> dict[str, Axis]:
         (asked,) = self.batch.examples
-        labels = {"query": [asked.question], "key": [f"{key}={value}" for key, value in asked.facts]}
-        for found in self.found.values():
-            yield LabelledAttention(found, labels, {"query": "question", "key": "fact"}, self.batch.gold)
+        facts = [f"{key}={value}" for key, value in asked.facts]
+        return {"question": Axis("question", [asked.question]), "fact": Axis("fact", facts)}
+
+    def find_gold(self, site: str) -> Tensor | None:
+        return self.batch.gold
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Any]]:
         for each in made.values():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
@@ -213,8 +214,10 @@ class ExplainedAnswer(ExplainedExample):
             (noun, asked), (of_cells, cells) = axes["question"], axes["cells"]
             labels, nouns = {"query": asked, "key": cells}, {"query": noun, "key": of_cells}
             return LabelledAttention.from_weights(recorded.site, recorded.weights[0], labels, nouns)
-        labelled = super().label_site(recorded, axes)
-        return replace(labelled, gold=self.gold) if recorded.site in self._known else labelled
+        return super().label_site(recorded, axes)
+
+    def find_gold(self, site: str) -> Bool[Tensor, "q k"] | None:
+        return self.gold if site in self._known else None
 
     def _marks(self) -> list[tuple[str, tuple[int, int]]]:
         """Returns the given answer as a part of the passage, if it is known."""
