@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from zoo.attention import GAT, AttentionFactory, EdgeSupport, Softmax, record
 from zoo.tasks.graph.graph import Graph
 from zoo.tasks.graph.models import GraphAttentionNet
-from zoo.tasks.graph.planetoid import read_planetoid
+from zoo.tasks.graph.planetoid_files import read_planetoid
 from zoo.tasks.graph.sparse_features import SparseFeatures
 from zoo.training.environment import find_commit
 

@@ -18,7 +18,7 @@ LENGTHS = torch.tensor([3, 12, 1, 7, 7, 5, 12])
 def cost(lengths: list[int], cuts: tuple[int, ...]) -> int:
     bounds = [0, *cuts, len(lengths)]
     parts = [lengths[start:stop] for start, stop in pairwise(bounds)]
-    return sum(len(part) * (part[0] ** 2 + module._ROW * part[0]) + module._CALL for part in parts)
+    return sum(len(part) * (part[0] ** 2 + module.ROW_COST * part[0]) + module.CALL_COST for part in parts)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -79,7 +79,7 @@ def test_pytorchs_module_on_the_same_rows(kind: Literal["gru", "lstm"], monkeypa
     before = net(x, OWNERS, LENGTHS)
     monkeypatch.setattr("zoo.nn.rnn.modules._goes_by_steps", lambda x: False)
     torch.testing.assert_close(net(x, OWNERS, LENGTHS), before, rtol=0.0, atol=1e-12)
-    steps = Steps.of(OWNERS, LENGTHS, 2)
+    steps = Steps.from_sequences(OWNERS, LENGTHS, 2)
     of_one = Recurrent(dim=4, hidden=3, kind=kind).double()
     assert run_packed(of_one.layers[0], x, steps).shape == (len(x), 6)
 
@@ -149,7 +149,7 @@ def test_what_is_not_a_number_stays_in_its_sequence() -> None:
 
 
 def test_rows_by_step() -> None:
-    steps = Steps.of(OWNERS, LENGTHS, 2)
+    steps = Steps.from_sequences(OWNERS, LENGTHS, 2)
     assert steps.sizes == (5, 4, 4, 3, 2, 2, 2)
     assert torch.equal(OWNERS[steps.order[0]], OWNERS[steps.order[1]])
     assert OWNERS[steps.order[0]].tolist()[:9] == [2, 4, 3, 0, 1, 2, 4, 3, 0]

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from zoo.attention import DenseSupport, MultiheadAttention
 from zoo.nn.segments import array_ranges
 
-_CALL, _ROW = 16384, 24
+CALL_COST, ROW_COST = 16384, 24
 """Estimated cost of one more call and of one more row, in pairs of positions, for a CPU and d about 50."""
 _CAUSAL = DenseSupport(causal=True)
 _PAIRS = 2**19
@@ -140,15 +140,15 @@ def groups(lengths: np.ndarray[Any, Any]) -> list[Group]:
 def _cuts(lengths: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
     """Yields (start, stop) of the groups of descending lengths that minimise the total cost.
 
-    A group costs _CALL + sequences x (n^2 + _ROW n), where n is its longest length. The minimum is found by dynamic
-    programming over the distinct lengths.
+    A group costs CALL_COST + sequences x (n^2 + ROW_COST n), where n is its longest length. The minimum is found by
+    dynamic programming over the distinct lengths.
     """
     distinct, counts = np.unique(-lengths, return_counts=True)
-    of_one = distinct.astype(np.float64) ** 2 - _ROW * distinct
+    of_one = distinct.astype(np.float64) ** 2 - ROW_COST * distinct
     ends = np.concatenate([[0], counts.cumsum()])
     least, cut = np.zeros(len(ends)), np.zeros(len(ends), np.int64)
     for stop in range(1, len(ends)):
-        cost = least[:stop] + (ends[stop] - ends[:stop]) * of_one[:stop] + _CALL
+        cost = least[:stop] + (ends[stop] - ends[:stop]) * of_one[:stop] + CALL_COST
         cut[stop] = cost.argmin()
         least[stop] = cost[cut[stop]]
     bounds = [len(distinct)]

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from zoo.cli.main import main
-from zoo.tasks.graph import planetoid
 
 NODES = """\
 id,label,split,x,y

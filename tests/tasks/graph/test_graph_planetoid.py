@@ -18,9 +18,9 @@ import torch
 from scipy import sparse
 
 from zoo.errors import ConfigError, DataError, OfflineError
-from zoo.tasks.graph import planetoid
+from zoo.tasks.graph import planetoid_files
 from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL
-from zoo.tasks.graph.planetoid import read_planetoid
+from zoo.tasks.graph.planetoid_files import read_planetoid
 
 #        folder, nodes, edges, features, classes, train, isolated test nodes, density of the features
 FORMS = {
@@ -309,7 +309,7 @@ def test_a_download_of_something_else_is_not_kept(tmp_path: Path, source: Path, 
     with pytest.raises(DataError, match=r"not a readable pickle.*were not kept"):
         read_planetoid(root, "cora")
     assert sorted(path.name for path in (root / "planetoid/Cora/raw").iterdir()) == sorted(
-        f"ind.cora.{part}" for part in planetoid._PARTS if part != "graph"
+        f"ind.cora.{part}" for part in planetoid_files._PARTS if part != "graph"
     )
 
 

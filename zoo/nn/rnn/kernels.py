@@ -200,7 +200,7 @@ class Steps:
     places: Int[Tensor, "r n"]
 
     @classmethod
-    def of(cls, sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"], directions: int) -> Steps:
+    def from_sequences(cls, sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"], directions: int) -> Steps:
         """Orders sequences that stand one after another.
 
         Args:

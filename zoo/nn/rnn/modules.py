@@ -76,7 +76,7 @@ class Recurrent(nn.Module):
         """
         dtype = next(self.parameters()).dtype
         is_padded = self.cell is LSTM and _goes_by_steps(x) and _pads(x, dtype, lengths)
-        steps = None if is_padded else Steps.of(sequences, lengths, directions=self.directions)
+        steps = None if is_padded else Steps.from_sequences(sequences, lengths, directions=self.directions)
         with torch.autocast(x.device.type, enabled=False):
             for number, layer in enumerate(self.layers):
                 x = self.dropout(x) if number else x

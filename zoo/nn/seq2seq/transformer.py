@@ -68,7 +68,7 @@ class TransformerEncoder(nn.Module):
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 dim=dim,
-                mixer=self_attention(dim=dim, heads=heads, attend=attend, position=_placed(relative, attend)),
+                mixer=self_attention(dim=dim, heads=heads, attend=attend, position=_make_position(relative, attend)),
                 feed_forward=FeedForward(dim=dim, width=hidden, dropout=dropout),
                 residual=_RESIDUALS[norm],
                 dropout=dropout,
@@ -148,7 +148,7 @@ class TransformerDecoder(nn.Module):
                     dim=dim,
                     heads=heads,
                     attend=self_attend,
-                    position=_placed(relative, self_attend, causal=True),
+                    position=_make_position(relative, self_attend, causal=True),
                     causal=True,
                 ),
                 cross=MultiheadAttention(dim=dim, heads=heads, attend=attend),
@@ -220,7 +220,7 @@ def start_evenly(module: nn.Module) -> None:
                 nn.init.zeros_(linear.bias)
 
 
-def _placed(
+def _make_position(
     relative: Callable[..., Position] | None, attend: SelfAttend, *, causal: bool = False
 ) -> Callable[..., Position] | None:
     if relative is None or isinstance(attend, MixerFactory):

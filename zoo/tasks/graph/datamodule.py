@@ -172,7 +172,7 @@ def planted_graph(generate: Callable[[], Graph]) -> GraphSource:
 @dataset(GraphData)
 def planetoid(*, name: str, root: str, cache: str | None = None) -> GraphSource:
     """Cora, Citeseer or Pubmed with the public split."""
-    from zoo.tasks.graph.planetoid import read_planetoid
+    from zoo.tasks.graph.planetoid_files import read_planetoid
 
     return GraphSource(lambda **_: read_planetoid(root, name, cache=cache))
 
