@@ -275,7 +275,7 @@ def test_few_inputs_of_a_long_example_are_drawn_too(monkeypatch: pytest.MonkeyPa
     source = Words(lambda w: w)
     for each in sentences:
         each.noun = "sentence"
-    monkeypatch.setattr(source, "occludable", lambda position: [words[position], sentences[position]])
+    monkeypatch.setattr(source, "make_perturbable", lambda position: [words[position], sentences[position]])
     found, _ = measured(source, 1)
     said = [line.split(":")[0].strip() for line in found.lines() if "one at a time" in line]
     assert said == [

@@ -210,7 +210,7 @@ def test_a_loss_that_is_not_finite(cli: Any, files: Any, trained: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
 def test_no_network_for_published_data(cli: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planetoid, "_SOURCE", "http://127.0.0.1:9")
+    monkeypatch.setattr(planetoid_files, "_SOURCE", "http://127.0.0.1:9")
     done = cli("train", "model=gat", f"data={name}", "paths.data=sets")
     assert done.code == 2
     assert re.fullmatch(r"zoo: [^\n]+\n", done.err)

@@ -254,7 +254,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def test_without_a_network_it_is_said_what_to_place_where(tmp_path: Path, cora, monkeypatch) -> None:
-    monkeypatch.setattr(planetoid, "_SOURCE", DEAD)
+    monkeypatch.setattr(planetoid_files, "_SOURCE", DEAD)
     root = cora({"graph": None, "tx": None})
     with pytest.raises(OfflineError) as caught:
         read_planetoid(root, "cora")
@@ -264,7 +264,7 @@ def test_without_a_network_it_is_said_what_to_place_where(tmp_path: Path, cora, 
 
 
 def test_a_root_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(planetoid, "_SOURCE", DEAD)
+    monkeypatch.setattr(planetoid_files, "_SOURCE", DEAD)
     (tmp_path / "file").write_text("no folder can be made here")
     with pytest.raises(DataError, match=r"Cora/raw: there is no ind\.cora\.x, .*cannot be written.*\$ZOO_DATA"):
         read_planetoid(tmp_path / "file", "cora")
@@ -282,7 +282,7 @@ def source(tmp_path: Path, cora, monkeypatch) -> Path:
     with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=raw)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        monkeypatch.setattr(planetoid, "_SOURCE", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(planetoid_files, "_SOURCE", f"http://127.0.0.1:{server.server_port}")
         yield raw
         server.shutdown()
         thread.join()
@@ -292,7 +292,7 @@ def test_missing_files_are_downloaded(tmp_path: Path, source: Path, cora, monkey
     root = cora({"graph": None, "test.index": None}, tmp_path / "data")
     first = read_planetoid(root, "cora")
     assert len(list((root / "planetoid" / "Cora" / "raw").iterdir())) == 8
-    monkeypatch.setattr(planetoid, "_SOURCE", DEAD)
+    monkeypatch.setattr(planetoid_files, "_SOURCE", DEAD)
     assert torch.equal(read_planetoid(root, "cora").edges, first.edges)
 
 
