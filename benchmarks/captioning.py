@@ -37,9 +37,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttentionFactory, HardReinforce, Softmax
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.batches import Batching
 from zoo.tasks.captioning import CaptionData, ShowAttendTell
 from zoo.tasks.captioning.data.caption_data import CaptionSource

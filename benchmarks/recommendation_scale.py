@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from zoo.attention import AttentionFactory, ScaledDot, Softmax
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource

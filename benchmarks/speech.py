@@ -45,8 +45,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import AttentionFactory, LocationAware, Softmax
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.generation import InputFeeding
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.targets import Targets

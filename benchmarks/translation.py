@@ -46,8 +46,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttentionFactory, General, ScaledDot, Softmax
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.source import Source

@@ -1,4 +1,7 @@
-"""Errors that a user can mend. The command line prints one and exits with 2; ZOO_DEBUG=1 shows the traceback."""
+"""Errors that a user can mend, and the words of messages.
+
+The command line prints an error and exits with 2; ZOO_DEBUG=1 shows the traceback.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import difflib
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-
-from zoo.plurals import count_noun
 
 _MAX_ALIKE, _MAX_ROWS = 3, 30
 """The most problems of one kind that are listed, and the most lines of the others."""
@@ -178,3 +179,24 @@ def quote_value(value: str) -> str:
     if "'" in value or value.endswith("\\"):
         value = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{value}'"
+
+
+def pluralize(noun: str, count: int = 2) -> str:
+    """Returns a noun, given in the singular, in the form for so many of it."""
+    if count == 1:
+        return noun
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    is_hissing = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("poch")  # as in batches, not in epochs
+    return f"{noun}es" if is_hissing else f"{noun}s"
+
+
+def count_noun(count: int, noun: str, plural: str = "") -> str:
+    """Returns a count and its noun: "1 row", "2,000 rows".
+
+    Args:
+        count: How many there are.
+        noun: What, in the singular.
+        plural: The plural, if it is not made of the singular by a rule.
+    """
+    return f"{count:,} {plural if plural and count != 1 else pluralize(noun, count)}"

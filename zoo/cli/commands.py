@@ -27,11 +27,10 @@ from zoo.data.loader import explain_worker_death
 from zoo.data.option_hints import set_offered_options
 from zoo.data.stdin import iter_arriving_lines, materialize_pipes
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import ConfigError, DataError, warn
+from zoo.errors import ConfigError, DataError, count_noun, warn
 from zoo.io.atomic import is_stream
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
-from zoo.plurals import count_noun
 from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.rows import by_example

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo import __version__, out_of_memory
+from zoo import __version__, memory
 from zoo.config import compose, plugins
 from zoo.config.groups import GROUPS, LISTED
 from zoo.console import name_streams
@@ -81,11 +81,11 @@ def _main(arguments: list[str]) -> int:
     except Exception as error:
         # a file that cannot be read or written is the user's affair, not a fault of the program
         names_a_file = isinstance(error, OSError) and error.filename is not None
-        if os.environ.get("ZOO_DEBUG") == "1" or not (names_a_file or out_of_memory.is_out_of_memory(error)):
+        if os.environ.get("ZOO_DEBUG") == "1" or not (names_a_file or memory.is_out_of_memory(error)):
             raise
         if isinstance(error, OSError) and names_a_file:
             return _fail(f"{error.filename}: {error.strerror}")
-        return _fail(str(out_of_memory.explain(error, _advise_on_memory(arguments))))
+        return _fail(str(memory.explain(error, _advise_on_memory(arguments))))
     except KeyboardInterrupt:
         return _fail("stopped", 130)
 
@@ -105,11 +105,9 @@ def _advise_on_memory(arguments: list[str]) -> str:
         return "lower --batch-size, give fewer inputs at a time, or shorter ones"
     try:
         _, overrides = split_flags(arguments[1:])
-        return out_of_memory.advise(
-            compose.compose(compose.expand_experiments(add_checkpoint_overrides(overrides)))["data"]
-        )
+        return memory.advise(compose.compose(compose.expand_experiments(add_checkpoint_overrides(overrides)))["data"])
     except (ZooError, MemoryError):
-        return out_of_memory.advise(())
+        return memory.advise(())
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.errors import DataError
+from zoo.errors import DataError, count_noun
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
 from zoo.maps.occludable import Occludable, frozen, has_weights, permuted, uniform
 from zoo.maps.words import number
-from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,12 +20,11 @@ from torch import Tensor, nn
 
 from zoo.attention import AttentionMap, DenseSupport, record
 from zoo.attention.recording.recorder import Recording
-from zoo.errors import ConfigError, DataError, did_you_mean
+from zoo.errors import ConfigError, DataError, count_noun, did_you_mean
 from zoo.maps.frames import Format
 from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.labelling import Heads
 from zoo.maps.occludable import Occludable
-from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from zoo.data.loader import Loader
+from zoo.errors import count_noun
 from zoo.maps.source import MapOptions, MapSource, Table
-from zoo.plurals import count_noun
 from zoo.tasks.batches import Examples
 from zoo.tasks.rows import in_order, in_pieces, spread
 

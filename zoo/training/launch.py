@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from zoo import distributed, processes
-from zoo.errors import ConfigError, InterruptedRunError, ZooError, warn
-from zoo.plurals import count_noun
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, count_noun, warn
 from zoo.training import worker_errors
 from zoo.training.run_config import CONFIG, LAST, RunConfig
 from zoo.training.run_dir import RunDir

@@ -26,9 +26,8 @@ from zoo.checkpoints import checkpoint
 from zoo.config import compatibility, compose, instantiate, option_types
 from zoo.data.loader import preserve_rng
 from zoo.data.tables import collect_errors
-from zoo.errors import ConfigError, ProblemsError, ZooError, escape_control, truncate
-from zoo.out_of_memory import is_out_of_memory
-from zoo.plurals import count_noun
+from zoo.errors import ConfigError, ProblemsError, ZooError, count_noun, escape_control, truncate
+from zoo.memory import is_out_of_memory
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_dir as run_directory
 from zoo.training.evaluation import check_trainable, describe_empty_splits

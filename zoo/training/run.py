@@ -9,9 +9,9 @@ import pytorch_lightning as pl
 from zoo import distributed
 from zoo.checkpoints.checkpoint import make_metadata
 from zoo.config import compatibility, option_types
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.loader import explain_worker_death
 from zoo.errors import InterruptedRunError, warn
+from zoo.memory import disable_malloc_trim
 from zoo.processes import raise_on_signals
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import launch, loggers, resume, summary

@@ -12,8 +12,7 @@ import torch
 from zoo import distributed
 from zoo.checkpoints import checkpoint
 from zoo.config.instantiate import build
-from zoo.errors import warn
-from zoo.plurals import count_noun
+from zoo.errors import count_noun, warn
 from zoo.tasks.contract import Task, TaskData
 from zoo.training.attention_penalties import add_attention_penalties
 from zoo.training.evaluation import check_trainable

@@ -15,8 +15,8 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from zoo import distributed
 from zoo.checkpoints import checkpoint
 from zoo.config.instantiate import build
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.errors import ConfigError
+from zoo.memory import disable_malloc_trim
 from zoo.training.callbacks.data_wait import DataWaitTimer
 from zoo.training.callbacks.guards import GracefulShutdown, NanGuard
 from zoo.training.callbacks.parameters import GradualUnfreezing, UnusedParameterCheck

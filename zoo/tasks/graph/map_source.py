@@ -10,11 +10,10 @@ import torch
 
 from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
-from zoo.errors import DataError
+from zoo.errors import DataError, count_noun
 from zoo.maps import LabelledMap, labelled, words
 from zoo.maps.export import sized
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
-from zoo.plurals import count_noun
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.figures import neighbourhood
 from zoo.tasks.graph.graph import TEST

@@ -10,10 +10,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from zoo.attention.recording.attention_map import AttentionMap
+from zoo.errors import count_noun
 from zoo.maps import diagnose, frames
 from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.labelling import Heads, labelled, mean_of_heads
-from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.errors import ConfigError, warn
+from zoo.errors import ConfigError, count_noun, warn
 from zoo.maps.words import number
-from zoo.plurals import count_noun
 from zoo.tasks.contract import EXAMPLE
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.maps.scored import occlusion

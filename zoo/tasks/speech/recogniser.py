@@ -18,9 +18,8 @@ from zoo.attention import AttentionMap, GuidanceCrossEntropy, NoStopPenalty, rec
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
-from zoo.errors import ConfigError, DataError
+from zoo.errors import ConfigError, DataError, count_noun
 from zoo.optim import OptimizerConfig
-from zoo.plurals import count_noun
 from zoo.tasks.generation.collapse import Collapse
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.net import GeneratingNet

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from zoo.errors import DataError
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun
 from zoo.tasks.batches import moved
 
 

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, sites
+from zoo.errors import count_noun
 from zoo.maps import LabelledMap, labelled, words
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name
-from zoo.plurals import count_noun
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, sites
 from zoo.attention.recording.recorder import Recording
+from zoo.errors import pluralize
 from zoo.maps import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
 from zoo.maps.words import number
-from zoo.plurals import pluralize
 from zoo.tasks.vision.batch import Images, Picture, collate
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, sheet
 from zoo.tasks.vision.maps.naming import heads_over_picture, named_maps, scored_map
