@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from zoo.config import compose, instantiate
-from zoo.config.typecheck import get_hints
 from zoo.errors import DataError
 from zoo.tasks.batches import Batching, Examples, moved
 from zoo.tasks.contract import TaskData
 from zoo.tasks.datasets import dataset
-from zoo.types import PositiveInt, Seed
+from zoo.types import PositiveInt, Seed, get_hints
 
 
 class Words(TaskData):

@@ -11,7 +11,6 @@ from zoo.config import compose, plugins
 from zoo.config.groups import GROUPS
 
 _LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w/]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
-_BASE = re.compile(r"^  - (?!_self_)([\w/]+)$", re.MULTILINE)
 _HIDDEN = ("_target_", "_partial_", "defaults")
 
 
@@ -26,7 +25,7 @@ def describe_options(overrides: Sequence[str]) -> list[str]:
     for group, name in choices.items():
         if (path := plugins.find_choices(group).get(name)) is not None:
             is_global = "@package _global_" in path.read_text(encoding="utf-8").split("\n", 1)[0]
-            for file in iter_files(path):
+            for file in plugins.iter_files(path):
                 prefix = "" if is_global else f"{group}."
                 comments |= {f"{prefix}{key}": text for key, text in _read_comments(file).items()}
     choice_overrides = [f"{group}={name}" for group, name in choices.items() if name and group in GROUPS]
@@ -34,16 +33,6 @@ def describe_options(overrides: Sequence[str]) -> list[str]:
     pairs = [(f"{key}={_format_value(value)}", comments.get(key, "")) for key, value in _iter_leaves(tree)]
     width = min(44, max(len(pair) for pair, _ in pairs))
     return lines + [f"  {pair:<{width}}  {text}".rstrip() for pair, text in pairs]
-
-
-def iter_files(path: Path) -> Iterator[Path]:
-    """Yields a file of conf/ after the bases that its defaults list names."""
-    folders = plugins.find_folders()
-    group = next(path.parent.relative_to(folder) for folder in folders if path.is_relative_to(folder))
-    for base in _BASE.findall(path.read_text(encoding="utf-8")):
-        candidates = (folder / group / f"{base}.yaml" for folder in folders)
-        yield from iter_files(next(file for file in candidates if file.is_file()))
-    yield path
 
 
 def _iter_leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

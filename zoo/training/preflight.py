@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
-from zoo.config import compatibility, compose, instantiate, option_types
+from zoo.config import checks, compose, instantiate
 from zoo.data.loader import preserve_rng
 from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, ProblemsError, ZooError, count_noun, escape_control, truncate
@@ -77,10 +77,9 @@ def show(overrides: Sequence[str]) -> None:
 
 def _iter_option_errors(tree: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each option that does not fit. Sizes are not known yet."""
-    yield from option_types.iter_errors(tree)
-    if any(True for _ in option_types.iter_key_errors(tree)):
+    yield from checks.iter_errors(tree)
+    if any(True for _ in checks.iter_key_errors(tree)):
         return
-    yield from compatibility.iter_errors(tree)
     run_dir = tree["run_dir"]
     if run_dir is not None and tree["resume"] is None:
         try:

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 
 from zoo import distributed
 from zoo.checkpoints.checkpoint import make_metadata
-from zoo.config import compatibility, option_types
+from zoo.config import checks
 from zoo.data.loader import explain_worker_death
 from zoo.errors import InterruptedRunError, warn
 from zoo.memory import disable_malloc_trim
@@ -29,8 +29,7 @@ def train(config: RunConfig) -> dict[str, Any]:
     """Trains, evaluates and reports; returns the content of metrics.json."""
     silence_lightning()
     disable_malloc_trim()
-    option_types.check(config.tree)
-    compatibility.check(config.tree)
+    checks.check(config.tree)
     config = launch.connect(config)
     needs_workers = launch.should_launch(config)
     config, origin = resume.load(config)
