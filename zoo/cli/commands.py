@@ -16,8 +16,7 @@ import torch
 
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.untrusted import cap_data_config
-from zoo.cli.prediction_output import Form, choose_form, open_output, write_examples
-from zoo.cli.progress import EvaluationBar, bar
+from zoo.cli.output import EvaluationBar, Form, bar, choose_form, open_output, write_examples
 from zoo.config.instantiate import build, resolve_class
 from zoo.console import sanitize
 from zoo.data.download import restrict_downloads
