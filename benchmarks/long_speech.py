@@ -22,7 +22,7 @@ from zoo.decoding import GNMTLength
 from zoo.io.atomic import write_text
 from zoo.training import evaluation
 from zoo.training.environment import find_commit
-from zoo.training.trainer import make_command_trainer
+from zoo.training.setup import make_command_trainer
 
 _LIMITS = (("fewest", "most"), ("shortest", "longest"))
 """Options of data sets for the least and the greatest number of parts of a recording."""

@@ -158,11 +158,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"There is: {', '.join(choices[:_MAX_NAMES])}{remainder}."
 
 
+def join_few(names: Sequence[str], most: int = 5) -> str:
+    """Returns the first few names and how many more there are."""
+    remainder = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{remainder}"
+
+
 def join_names(names: Sequence[str]) -> str:
-    """Returns the first few names and how many more there are, with the verb that fits."""
-    first_names = ", ".join(repr(name) for name in names[:5])
-    remainder = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{first_names}{remainder} {'is' if len(names) == 1 else 'are'}"
+    """Returns the first few names in quotes and how many more there are, with the verb that fits."""
+    return f"{join_few([repr(name) for name in names])} {'is' if len(names) == 1 else 'are'}"
 
 
 def warn(text: str) -> None:

@@ -12,7 +12,7 @@ from small_data import small
 from zoo.config import checks, compose, instantiate
 from zoo.errors import ConfigError
 from zoo.training.callbacks.guards import NanGuard
-from zoo.training.trainer import make_trainer
+from zoo.training.setup import make_trainer
 
 MODELS = compose.describe_choices("model")
 QUICK = (

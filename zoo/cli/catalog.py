@@ -63,7 +63,8 @@ def kinds() -> Iterator[Kind]:
         files = sorted(path.glob("*.py")) if path.is_dir() else [path] if path.suffix == ".py" else []
         members = tuple(mechanism for file in files for mechanism in _iter_mechanisms(file, path.stem, public))
         if members:
-            docstring = ast.get_docstring(_parse(path / "__init__.py" if path.is_dir() else path)) or ""
+            described = path / "__init__.py" if path.is_dir() else path
+            docstring = ast.get_docstring(ast.parse(described.read_text(encoding="utf-8"))) or ""
             yield Kind(docstring.partition(":")[0], get_docstring_field("Goes", docstring), members)
 
 
@@ -82,10 +83,6 @@ def _iter_mechanisms(file: Path, kind: str, public: set[str]) -> Iterator[Mechan
             docstring = ast.get_docstring(node) or ""
             if get_docstring_field("Cost", docstring):
                 yield _make_mechanism(node, kind, docstring)
-
-
-def _parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def get_docstring_field(name: str, docstring: str) -> str:

@@ -27,14 +27,14 @@ from zoo.data.option_hints import set_offered_options
 from zoo.data.stdin import iter_arriving_lines, materialize_pipes
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError, count_noun, warn
-from zoo.io.atomic import is_stream
+from zoo.io.atomic import is_stream, write_csv
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.rows import by_example
 from zoo.training import evaluation, summary
-from zoo.training.trainer import make_command_trainer
+from zoo.training.setup import make_command_trainer
 
 _STANDARD_INPUT = Path("-")
 Answer = Callable[[Any], dict[str, list[Any]]]
@@ -62,7 +62,9 @@ def evaluate(options: argparse.Namespace) -> None:
         summary.show_rows(tables["worst"], f"the {len(tables['worst'])} worst of {split}")
     if options.out is not None and not is_stream(options.out):  # no files are written beside a device
         for name, rows in tables.items():
-            print(f"{evaluation.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
+            path = options.out.with_name(f"{options.out.stem}_{name}.csv")
+            write_csv(path, rows)
+            print(f"{path} written")
 
 
 def predict(options: argparse.Namespace) -> None:

@@ -5,17 +5,18 @@ Files under names that a user may have given are written through `open_atomic` o
 
 from __future__ import annotations
 
+import csv
 import errno
 import io
 import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from zoo.errors import ConfigError
 
@@ -56,6 +57,15 @@ def write_text(path: Path, text: str) -> None:
     """Writes a text file as `open_atomic_bytes` does."""
     with open_atomic(path) as file:
         file.write(text)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes rows as a CSV file, which has the columns of all of them."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with open_atomic(path) as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def is_stream(path: Path) -> bool:

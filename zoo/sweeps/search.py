@@ -19,10 +19,12 @@ from typing import Any
 from zoo.config import compose
 from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError, did_you_mean
+from zoo.io.atomic import write_csv
 from zoo.sweeps.grid import parse_overrides
 from zoo.sweeps.jobs import SUMMARY, Job, Sweep, open_sweep
-from zoo.sweeps.summary import select_headline, write_csv
-from zoo.training.callbacks.pruning import TRIAL, open_study
+from zoo.sweeps.summary import select_headline
+from zoo.training.callbacks.pruning import open_study
+from zoo.training.run_config import TRIAL
 
 DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
 """Options `hydra.sweeper.*` with their defaults. Without a metric, the model's primary one is taken."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from zoo.config import compose
-from zoo.io.atomic import open_atomic
+from zoo.io.atomic import write_csv
 from zoo.sweeps.jobs import SUMMARY, Job, Sweep
 
 SEED = "seed"
@@ -51,14 +49,6 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, str | float | int]]:
             row[f"{name} n"] = len(values)
         rows.append(row)
     return rows
-
-
-def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    with open_atomic(path) as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:

@@ -14,8 +14,7 @@ from zoo.io.atomic import write_text
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import summary
 from zoo.training.run_config import RunConfig
-from zoo.training.setup import build_task, seed_generators, setup_data
-from zoo.training.trainer import silence_lightning
+from zoo.training.setup import build_task, seed_generators, setup_data, silence_lightning
 
 Result = Mapping[str, Any]
 """Name, metrics and seconds of a baseline."""

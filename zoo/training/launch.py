@@ -19,10 +19,9 @@ import torch
 
 from zoo import distributed, processes
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, count_noun, warn
-from zoo.training import worker_errors
 from zoo.training.run_config import CONFIG, LAST, RunConfig
 from zoo.training.run_dir import RunDir
-from zoo.training.run_errors import make_resume_hint
+from zoo.training.run_errors import make_resume_hint, read_error, to_training_error
 
 _MOST_PER_CORE = 4
 """Processes for each core of the processor, for trials; each takes some hundred megabytes."""
@@ -152,9 +151,9 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
         try:
             elastic_launch(settings, entry)(*arguments)
         except ChildFailedError as error:
-            raise worker_errors.to_training_error(Path(logs), error, run_dir) from None
+            raise to_training_error(Path(logs), error, run_dir) from None
         except SignalException as error:
-            raise worker_errors.read_error(Path(logs)) or InterruptedRunError(
+            raise read_error(Path(logs)) or InterruptedRunError(
                 f"stopped by {signal.Signals(error.sigval).name}{make_resume_hint(run_dir)}"
             ) from None
         finally:

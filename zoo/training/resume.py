@@ -20,8 +20,7 @@ from zoo.errors import CheckpointError, ConfigError
 from zoo.io.atomic import remove_partial
 from zoo.training import loggers, resume_state
 from zoo.training import run_dir as run_directory
-from zoo.training.attention_penalties import get_active
-from zoo.training.run_config import CONFIG, LAST, RESULT, RunConfig
+from zoo.training.run_config import CONFIG, LAST, RESULT, RunConfig, get_active_penalties
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,8 @@ def load_resume_state(config: Mapping[str, Any], *, may_have_origin: bool = Fals
     _check_epochs(content, config, path)
     stored = content["zoo"]["config"]
     differing = _list_differences(stored["model"], config["model"], "model")
-    differing += _list_differences(
-        get_active(stored.get("penalty", {})), get_active(config.get("penalty", {})), "penalty"
-    )
+    penalties = (get_active_penalties(options.get("penalty", {})) for options in (stored, config))
+    differing += _list_differences(*penalties, "penalty")
     if differing:
         raise CheckpointError(
             f"{path} is of another model or recipe; not equal: {', '.join(differing[:5])}. "

@@ -16,13 +16,18 @@ from zoo.processes import raise_on_signals
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import launch, loggers, resume, summary
 from zoo.training.callbacks.guards import GracefulShutdown
-from zoo.training.evaluation import describe_empty_splits
-from zoo.training.results import evaluate_and_report
+from zoo.training.evaluation import describe_empty_splits, evaluate_and_report
 from zoo.training.run_config import RunConfig
 from zoo.training.run_dir import RunDir
 from zoo.training.run_errors import Phase
-from zoo.training.setup import seed_generators, set_threads, setup_data, setup_module
-from zoo.training.trainer import make_run_trainer, silence_lightning
+from zoo.training.setup import (
+    make_run_trainer,
+    seed_generators,
+    set_threads,
+    setup_data,
+    setup_module,
+    silence_lightning,
+)
 
 
 def train(config: RunConfig) -> dict[str, Any]:
