@@ -19,7 +19,7 @@ from trained import data_of, parsed
 
 from zoo.attention import LocationAware
 from zoo.decoding import GNMTLength
-from zoo.io.atomic import write_text
+from zoo.io import write_text
 from zoo.training import evaluation
 from zoo.training.environment import find_commit
 from zoo.training.setup import make_command_trainer

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    "errors types validation lazy_exports io console memory",
+    "errors types validation lazy_exports io locks console memory",
     "processes distributed",
     "attention",
     "data text",

@@ -24,7 +24,7 @@ from zoo.checkpoints.migrations import FORMAT
 from zoo.config import compose
 from zoo.config.instantiate import build, resolve_class
 from zoo.errors import CheckpointError, MissingPackageError, get_reason, join_few
-from zoo.io.atomic import open_atomic_bytes
+from zoo.io import open_atomic_bytes
 from zoo.tasks.contract import Task, TaskData
 from zoo.validation import Predicate, ValidationError, validate
 

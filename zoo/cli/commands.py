@@ -27,7 +27,7 @@ from zoo.data.option_hints import set_offered_options
 from zoo.data.stdin import iter_arriving_lines, materialize_pipes
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError, count_noun, warn
-from zoo.io.atomic import is_stream, write_csv
+from zoo.io import is_stream, write_csv
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given

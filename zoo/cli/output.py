@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from zoo.errors import ConfigError
-from zoo.io.atomic import is_stream, open_atomic
+from zoo.io import is_stream, open_atomic
 
 Form = Literal["text", "csv", "tsv", "jsonl"]
 _ENDINGS: Mapping[str, Form] = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}

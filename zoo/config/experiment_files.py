@@ -23,7 +23,7 @@ from zoo.config import plugins
 from zoo.config.groups import GROUPS
 from zoo.config.legacy_names import suggest_key
 from zoo.errors import ConfigError, ProblemsError, quote_value, warn
-from zoo.io.config_files import make_no_alias_loader, read_text
+from zoo.io import make_no_alias_loader, read_text
 
 _SUFFIXES = (".yaml", ".yml")
 _MAX_KEYS = 10_000

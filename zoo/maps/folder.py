@@ -28,8 +28,7 @@ from torch import Tensor
 from zoo.attention.recording.attention_map import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import DataError, did_you_mean
-from zoo.io.atomic import sync_folder
-from zoo.io.config_files import read_json
+from zoo.io import read_json, sync_folder
 from zoo.maps import replacing, score
 from zoo.maps.index import FORMAT, KIND, IndexFile
 from zoo.maps.labelled_map import LabelledMap

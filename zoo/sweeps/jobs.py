@@ -20,13 +20,20 @@ from typing import Any
 
 import yaml
 
-from zoo import processes
+from zoo import locks, processes
 from zoo.config import compose
 from zoo.config.groups import GROUPS
 from zoo.errors import ConfigError, InterruptedRunError, get_reason, quote_value
-from zoo.io import locks
-from zoo.io.atomic import make_timestamped_dir, remove_partial, write_text
-from zoo.io.config_files import LARGEST_LIST, dump_yaml, make_no_alias_loader, read_json, read_text
+from zoo.io import (
+    LARGEST_LIST,
+    dump_yaml,
+    make_no_alias_loader,
+    make_timestamped_dir,
+    read_json,
+    read_text,
+    remove_partial,
+    write_text,
+)
 from zoo.training.run_config import CONFIG, RESULT
 from zoo.training.run_dir import get_runs_folder, is_locked
 

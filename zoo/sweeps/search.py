@@ -19,7 +19,7 @@ from typing import Any
 from zoo.config import compose
 from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError, did_you_mean
-from zoo.io.atomic import write_csv
+from zoo.io import write_csv
 from zoo.sweeps.grid import parse_overrides
 from zoo.sweeps.jobs import SUMMARY, Job, Sweep, open_sweep
 from zoo.sweeps.summary import select_headline

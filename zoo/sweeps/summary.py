@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.config import compose
-from zoo.io.atomic import write_csv
+from zoo.io import write_csv
 from zoo.sweeps.jobs import SUMMARY, Job, Sweep
 
 SEED = "seed"

@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo.config import checks, compose
 from zoo.errors import ConfigError
-from zoo.io.atomic import write_text
+from zoo.io import write_text
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import summary
 from zoo.training.run_config import RunConfig

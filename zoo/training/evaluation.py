@@ -13,7 +13,7 @@ from zoo import distributed
 from zoo.attention.cpu import PROCESSOR
 from zoo.checkpoints import checkpoint
 from zoo.data.loader import Loader
-from zoo.io.atomic import write_csv, write_text
+from zoo.io import write_csv, write_text
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import baselines, summary
 from zoo.training.callbacks.checkpointing import CheckpointAndStop

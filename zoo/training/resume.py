@@ -17,7 +17,7 @@ from typing import Any
 from zoo import distributed
 from zoo.checkpoints import checkpoint, untrusted
 from zoo.errors import CheckpointError, ConfigError
-from zoo.io.atomic import remove_partial
+from zoo.io import remove_partial
 from zoo.training import loggers, resume_state
 from zoo.training import run_dir as run_directory
 from zoo.training.run_config import CONFIG, LAST, RESULT, RunConfig, get_active_penalties

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from zoo import distributed
+from zoo import distributed, locks
 from zoo.config import legacy_names
 from zoo.errors import ConfigError, ZooError
-from zoo.io import locks
-from zoo.io.atomic import make_timestamped_dir, write_text
-from zoo.io.config_files import dump_yaml, read_yaml
+from zoo.io import dump_yaml, make_timestamped_dir, read_yaml, write_text
 from zoo.processes import has_lost_launcher
 from zoo.training.run_config import BEST, CONFIG, LAST, RESULT, RunConfig
 from zoo.training.run_errors import Phase, translate_error

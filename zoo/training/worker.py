@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zoo import memory
 from zoo.errors import InterruptedRunError, ZooError
-from zoo.io.config_files import read_yaml
+from zoo.io import read_yaml
 from zoo.processes import end_with_parent, wait_for_parent
 from zoo.training import run
 from zoo.training.run_config import RunConfig
