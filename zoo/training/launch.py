@@ -57,15 +57,15 @@ def check_shared(config: RunConfig) -> None:
 
 def should_launch(config: RunConfig) -> bool:
     """Returns whether this process has to start workers: it is none, and the options ask for several."""
-    trainer = config.trainer
-    if distributed.is_worker() or count_devices(trainer) * count_nodes(trainer) == 1:
+    devices, nodes = count_devices(config.trainer), int(config.trainer.get("num_nodes", 1))
+    if distributed.is_worker() or devices * nodes == 1:
         return False
     check_shared(config)
-    _check_cores(trainer)
-    if count_nodes(trainer) > 1:
+    _check_cores(config.trainer)
+    if nodes > 1:
         raise ConfigError(
-            f"trainer.num_nodes={count_nodes(trainer)}: start the same command on every node, by srun (SLURM) or by "
-            f"torchrun --nnodes={count_nodes(trainer)} --nproc-per-node={count_devices(trainer)} --rdzv-backend=c10d "
+            f"trainer.num_nodes={nodes}: start the same command on every node, by srun (SLURM) or by "
+            f"torchrun --nnodes={nodes} --nproc-per-node={devices} --rdzv-backend=c10d "
             "--rdzv-endpoint=FIRST_NODE:29500 train.py ...; see docs/scaling.md"
         )
     return True
@@ -107,11 +107,6 @@ def count_devices(trainer: Mapping[str, Any]) -> int:
     if type(devices) is not int or devices < 1:
         raise ConfigError(f"trainer.devices={devices!r}: write a whole number from 1, a list of GPUs, or auto")
     return devices
-
-
-def count_nodes(trainer: Mapping[str, Any]) -> int:
-    """Counts the nodes."""
-    return int(trainer.get("num_nodes", 1))
 
 
 def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from zoo.config import checks
 from zoo.data.loader import explain_worker_death
 from zoo.errors import InterruptedRunError, warn
 from zoo.memory import disable_malloc_trim
-from zoo.processes import raise_on_signals
+from zoo.processes import handle_signals, raise_interrupted
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import launch, loggers, resume, summary
 from zoo.training.callbacks.guards import GracefulShutdown
@@ -75,7 +75,7 @@ def _fit(config: RunConfig, run_dir: RunDir, trainer: pl.Trainer, module: Task, 
 
 def _evaluate(config: RunConfig, run_dir: RunDir, trainer: pl.Trainer, module: Task, data: TaskData) -> dict[str, Any]:
     run_dir.phase = Phase.EVALUATION
-    with explain_worker_death(), raise_on_signals():
+    with explain_worker_death(), handle_signals(raise_interrupted):
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         if any(isinstance(callback, GracefulShutdown) and callback.request.received for callback in callbacks):
             raise InterruptedRunError

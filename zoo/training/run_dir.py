@@ -183,7 +183,7 @@ def lock(run_dir: Path, *, shared: bool = False) -> Iterator[int | None]:
     Yields:
         The descriptor of the lock; None in a worker other than the first.
     """
-    if os.environ.get("RANK", "0") != "0":  # of several processes the first one has the lock
+    if not distributed.is_rank_zero():  # of several processes the first one has the lock
         yield None
         return
     handle = os.open(run_dir, os.O_RDONLY)

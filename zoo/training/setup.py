@@ -129,7 +129,7 @@ def initialize_weights(module: Task, data: TaskData, init: str | None) -> Transf
     untrained = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
     if untrained and distributed.is_rank_zero():
         count = count_noun(sum(weight.numel() for weight in untrained.values()), "weight")
-        modules = ", ".join(sorted({_get_module_name(name) for name in untrained}))
+        modules = ", ".join(sorted({".".join(name.split(".")[:3]) for name in untrained}))
         warn(f"{count} of {modules} are random and are never trained, because they are frozen. {module.frozen_remedy}")
     return None
 
@@ -141,10 +141,6 @@ def _find_random_frozen(module: Task) -> dict[str, Any]:
         return {}
     weights = {name: module.get_parameter(name).detach().clone() for name in frozen}
     return {name: weight for name, weight in weights.items() if weight.numel() > 1 and weight.min() < weight.max()}
-
-
-def _get_module_name(name: str) -> str:
-    return ".".join(name.split(".")[:3])
 
 
 def make_run_trainer(config: RunConfig, run_dir: Path, max_epochs: int, metadata: Mapping[str, Any]) -> pl.Trainer:

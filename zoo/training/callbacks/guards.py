@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo import distributed, processes
 from zoo.errors import ConfigError, InterruptedRunError, TrainingError, join_few
-from zoo.training.resume_state import any_rank, is_step_boundary
+from zoo.training.resume_state import is_step_boundary
 
 _NOTICE = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
 
@@ -40,7 +40,7 @@ class NanGuard(pl.Callback):
             return  # the scaler skips such steps itself
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
         is_bad = bool(gradients) and not bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients)))
-        if any_rank(trainer, is_bad):
+        if distributed.all_reduce_any(is_bad):
             self._stop(trainer, "a gradient is not finite")
 
     def _stop(self, trainer: pl.Trainer, problem: str) -> None:
@@ -108,7 +108,7 @@ class GracefulShutdown(pl.Callback):
             signal.signal(number, self._ask)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if is_step_boundary(trainer) and any_rank(trainer, self.request.received is not None):
+        if is_step_boundary(trainer) and distributed.all_reduce_any(self.request.received is not None):
             sender = self.request.received.name if self.request.received is not None else "another process"
             raise InterruptedRunError(f"stopped by {sender} after step {trainer.global_step}")
 
