@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, LISTED, MECHANISMS
-from zoo.config.legacy_names import suggest_key
+from zoo.config.legacy_names import iter_keys, suggest_key
 from zoo.errors import ConfigError, did_you_mean, warn
 
 if TYPE_CHECKING:
@@ -48,11 +48,8 @@ def _warn_about_foreign_rate(config: Mapping[str, Any]) -> None:
     if name is None or get_value(overrides, "optimizer.lr") is not None:
         return
     choices = tuple(override for override in overrides if override.partition("=")[0] in GROUPS.keys() - {"optimizer"})
-    default, rate, own_rate = (
-        _resolve_choices(choices)["optimizer"],
-        config["optimizer"].get("lr"),
-        _read_own_rate(name),
-    )
+    default = _resolve_choices(choices)["optimizer"]
+    rate, own_rate = config["optimizer"].get("lr"), _read_own_rate(name)
     if name != default and own_rate is not None and rate != own_rate:
         warn(
             f"optimizer={name} has the learning rate {rate:g} of {default}, which the model or recipe sets; that of "
@@ -129,18 +126,18 @@ def expand_experiments(overrides: Sequence[str]) -> list[str]:
     (`experiment=las_fsdd_strings data=audio_manifest`): options that only the recipe's choice has are dropped, with a
     warning that names them. `~/` becomes the user's home also inside a word, where shells leave it.
     """
-    from zoo.config import experiment_files
-
     for override in overrides:
         check_depth(override)
     overrides = [_expand_user(override) for override in overrides]
-    experiment_overrides = [override for override in overrides if override.startswith("experiment=")]
-    name = experiment_overrides[-1].partition("=")[2].strip("'\"") if experiment_overrides else "null"
-    experiments = plugins.find_choices("experiment")
-    path = Path(name) if experiment_files.is_user_file(name) else experiments.get(name)
+    name = get_value(overrides, "experiment")
+    if name is None:
+        return overrides
+    from zoo.config import experiment_files
+
+    path = Path(name) if experiment_files.is_user_file(name) else plugins.find_choices("experiment").get(name)
     if path is None:
         return overrides
-    other_overrides = [override for override in overrides if override not in experiment_overrides]
+    other_overrides = [override for override in overrides if not override.startswith("experiment=")]
     pairs = (override.partition("=")[::2] for override in other_overrides)
     typed_choices = {key: value.strip("'\"") for key, value in pairs if key in GROUPS and "," not in value}
     replacement = _adapt_recipe(name, path, typed_choices)
@@ -281,9 +278,7 @@ def _clean_hydra_message(error: Exception) -> str:
 @functools.cache
 def find_known_keys(choices: tuple[str, ...]) -> frozenset[str]:
     """Returns every key that can be given together with these choices."""
-    from zoo.config import experiment_files
-
-    return frozenset(experiment_files.iter_keys(compose_tree(choices)))
+    return frozenset(iter_keys(compose_tree(choices)))
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from omegaconf._utils import get_yaml_loader
 
 from zoo.config import plugins
 from zoo.config.groups import GROUPS
-from zoo.config.legacy_names import suggest_key
+from zoo.config.legacy_names import iter_keys, suggest_key
 from zoo.errors import ConfigError, ProblemsError, quote_value, warn
 from zoo.io import make_no_alias_loader, read_text
 
@@ -234,14 +234,6 @@ def _get_nested(tree: Any, key: str) -> Any:
     for part in key.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else None
     return tree
-
-
-def iter_keys(node: Any, prefix: str = "") -> Iterator[str]:
-    """Yields the dotted keys of a tree, those of mappings too."""
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield f"{prefix}{key}"
-            yield from iter_keys(value, f"{prefix}{key}.")
 
 
 def _to_plain(node: yaml.Node, path: Path) -> Any:

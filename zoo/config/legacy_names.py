@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from zoo.errors import did_you_mean
@@ -82,6 +82,14 @@ def find_option(key: str) -> str | None:
         if key == old or key.startswith(f"{old}."):
             return f"{new}{key[len(old) :]}"
     return None
+
+
+def iter_keys(node: Any, prefix: str = "") -> Iterator[str]:
+    """Yields the dotted keys of a tree, those of mappings too."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from iter_keys(value, f"{prefix}{key}.")
 
 
 def suggest_key(key: str, known_keys: Collection[str]) -> str:
