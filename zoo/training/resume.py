@@ -86,8 +86,8 @@ def load_resume_state(config: Mapping[str, Any], *, may_have_origin: bool = Fals
     _check_epochs(content, config, path)
     stored = content["zoo"]["config"]
     differing = _list_differences(stored["model"], config["model"], "model")
-    penalties = (get_active_penalties(options.get("penalty", {})) for options in (stored, config))
-    differing += _list_differences(*penalties, "penalty")
+    penalties, own_penalties = (get_active_penalties(options.get("penalty", {})) for options in (stored, config))
+    differing += _list_differences(penalties, own_penalties, "penalty")
     if differing:
         raise CheckpointError(
             f"{path} is of another model or recipe; not equal: {', '.join(differing[:5])}. "
