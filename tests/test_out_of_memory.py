@@ -49,13 +49,13 @@ def raise_error(error: Exception) -> None:
 def test_what_asked_for_how_much(ask: Any, said: str) -> None:
     with pytest.raises((RuntimeError, MemoryError, OSError)) as caught:
         ask()
-    assert out_of_memory.is_out_of_memory(caught.value)
+    assert memory.is_out_of_memory(caught.value)
     assert said in str(memory.explain(caught.value, "do it"))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), OSError(errno.ENOENT, "none"), ValueError()])
 def test_other_errors_are_none(error: Exception) -> None:
-    assert not out_of_memory.is_out_of_memory(error)
+    assert not memory.is_out_of_memory(error)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

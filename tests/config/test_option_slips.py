@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -108,7 +109,9 @@ def is_constrained(hint: Any) -> bool:
 def members(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, UnionType):
         return get_args(hint)
-    kind = get_origin(hint) or object
+    kind = get_origin(hint)
+    if not inspect.isclass(kind):
+        return ()
     if issubclass(kind, Mapping):
         return get_args(hint)[1:]
     return get_args(hint) if issubclass(kind, Iterable) else ()
