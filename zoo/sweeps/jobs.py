@@ -77,6 +77,14 @@ class Job:
         except ValueError as error:
             raise ConfigError(f"{path} is damaged ({error}); remove it, and the run is evaluated again") from error
 
+    def select_headline(self, measured: Sequence[str]) -> list[str]:
+        """Selects the metrics among `measured` that the closing table of the run shows."""
+        from zoo.config.instantiate import resolve_target
+
+        task = resolve_target(compose.compose(self.overrides)["model"]["_target_"], "model", is_root=True)
+        of_test = [name for name in (f"test/{metric}" for metric in task.headline) if name in measured]
+        return [*of_test, *(name for name in measured if name.startswith("truth/"))]
+
     def arguments(self) -> list[str]:
         """Returns the arguments of the command line that start the run, or continue it."""
         resumed = ["resume=auto"] if (Path(self.run_dir) / CONFIG).exists() else []

@@ -14,6 +14,8 @@ does not remember which jobs have failed or finished.
 
 from __future__ import annotations
 
+import shlex
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,9 +23,9 @@ from typing import Any
 from zoo import processes
 from zoo.config import plugins
 from zoo.errors import ConfigError, InterruptedRunError, get_reason, quote_value
+from zoo.io import write_csv
 from zoo.sweeps.grid import MOST_JOBS, check_values, expand_grid, read_axes
-from zoo.sweeps.jobs import INTERRUPTED, Sweep, open_sweep
-from zoo.sweeps.summary import finish
+from zoo.sweeps.jobs import INTERRUPTED, SUMMARY, Job, Sweep, open_sweep
 
 _OPTIONS = ("hydra.sweep.dir", "hydra.sweep.max_jobs")
 _LAUNCHER = ("hydra/launcher", "hydra.launcher")
@@ -53,7 +55,7 @@ def run(overrides: Sequence[str]) -> int:
         else:
             for number, job in sweep.list_pending():
                 sweep.run_job(number, job)
-        return finish(sweep)
+        return _finish(sweep)
 
 
 def _most_jobs(options: Mapping[str, str]) -> int:
@@ -123,3 +125,62 @@ def _get_exit_code(result: Any) -> int:
     except Exception as error:  # an error of the launcher or its cluster
         print(f"zoo: a job could not be launched: {error}", file=sys.stderr)
         return 1
+
+
+def _finish(sweep: Sweep) -> int:
+    """Writes the summary and names the jobs that failed; 1 if there are any."""
+    rows = _summarize(sweep.jobs)
+    write_csv(sweep.folder / SUMMARY, rows)
+    _show(rows, sweep.jobs[0])
+    failed = [job for job in sweep.jobs if job.status == "failed"]
+    for job in failed:
+        print(f"zoo: this job failed: {shlex.join(['zoo', *job.arguments()])}", file=sys.stderr)
+    if failed:
+        again = f"the same command tries again: {sweep.command()}"
+        print(f"zoo: {len(failed)} of {len(sweep.jobs)} jobs failed; {again}", file=sys.stderr)
+    print(f"{sweep.folder}: sweep.yaml, summary.csv")
+    return 1 if failed else 0
+
+
+def _summarize(jobs: Sequence[Job]) -> list[dict[str, str | float | int]]:
+    """Makes a row for every combination of values other than seeds, over its finished seeds."""
+    groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    for job in jobs:
+        key = tuple((name, value) for name, value in job.chosen.items() if name != "seed")
+        metrics = job.metrics()
+        groups.setdefault(key, []).extend([metrics] if metrics is not None else [])
+    rows = []
+    for key, members in groups.items():
+        row: dict[str, str | float | int] = {**dict(key), "n": len(members)}
+        names = dict.fromkeys(n for member in members for n in member if n.startswith(("test/", "truth/")))
+        for name in names:
+            values = [member[name] for member in members if member.get(name) is not None]
+            row[f"{name} mean"] = statistics.fmean(values)
+            if len(values) > 1:
+                row[f"{name} sd"] = statistics.stdev(values)
+            row[f"{name} n"] = len(values)
+        rows.append(row)
+    return rows
+
+
+def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
+    """Prints mean and SD of the model's headline metrics on the test set."""
+    from rich.table import Table
+
+    from zoo import console
+
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    measured = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
+    metrics = job.select_headline(measured)
+    keys = columns[: columns.index("n") + 1]
+    table = Table(title="mean ± SD over seeds", title_justify="left")
+    for name in [*keys, *metrics]:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(str(row.get(key, "")) for key in keys), *(_mean_and_sd(row, name) for name in metrics))
+    console.make_console().print(table)
+
+
+def _mean_and_sd(row: Mapping[str, Any], name: str) -> str:
+    mean, sd = row.get(f"{name} mean"), row.get(f"{name} sd")
+    return "" if mean is None else f"{mean:.4f}" + ("" if sd is None else f" ± {sd:.4f}")
