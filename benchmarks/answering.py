@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from zoo.attention import AttentionFactory, Dot, Softmax
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.answering import BiDAF
 from zoo.tasks.answering.batch import QABatch, QuestionExample
 from zoo.tasks.seq2seq.source import Source

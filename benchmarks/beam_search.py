@@ -34,8 +34,8 @@ from filing import command, file  # noqa: E402
 
 from zoo.attention import Additive, AttentionFactory, DenseSupport, Dot, MultiheadAttention, Softmax  # noqa: E402
 from zoo.attention.attention_state import flatten_beams  # noqa: E402
-from zoo.cpu_memory import disable_malloc_trim  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
+from zoo.memory import disable_malloc_trim  # noqa: E402
 from zoo.training.environment import find_commit  # noqa: E402
 
 

@@ -37,7 +37,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttentionFactory, HardReinforce, Softmax
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
 from zoo.nn import BackboneEncoder, Bahdanau

@@ -24,7 +24,7 @@ from steps import training
 
 from zoo.attention.cpu import KERNELS, use_cpu_kernels
 from zoo.config import compose
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.base import Task
 from zoo.training.environment import find_commit
 from zoo.training.run_config import RunConfig

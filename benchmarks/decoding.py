@@ -36,7 +36,7 @@ from zoo.attention import (
     SlidingWindow,
     Softmax,
 )
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.training.environment import find_commit
 
 Step = Callable[[], Any]

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import AttentionFactory, Dot, Softmax
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import DocumentBatch
 from zoo.training.environment import find_commit

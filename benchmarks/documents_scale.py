@@ -38,7 +38,7 @@ from torch.nn import functional as F
 
 from zoo.config import compose
 from zoo.config.instantiate import build
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.documents.batch import DocumentBatch
 from zoo.training.environment import find_commit
 

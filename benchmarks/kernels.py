@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from zoo.attention.cpu import PROCESSOR
 from zoo.attention.kernels.cpu.causal import causal_attention, use_causal_blocks
 from zoo.attention.kernels.cpu.softmax import explicit_softmax, use_explicit_softmax
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.training.environment import find_commit
 
 ROWS = [(8, 16), (17, 16), (36, 16), (65, 16), (97, 16), (17, 64), (65, 64), (197, 64), (256, 16), (384, 64)]

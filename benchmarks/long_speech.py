@@ -19,10 +19,10 @@ from trained import data_of, parsed
 
 from zoo.attention import LocationAware
 from zoo.decoding import GNMTLength
-from zoo.io.atomic import write_text
+from zoo.io import write_text
 from zoo.training import evaluation
 from zoo.training.environment import find_commit
-from zoo.training.trainer import make_command_trainer
+from zoo.training.setup import make_command_trainer
 
 _LIMITS = (("fewest", "most"), ("shortest", "longest"))
 """Options of data sets for the least and the greatest number of parts of a recording."""

@@ -37,7 +37,7 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Task
 from zoo.training.environment import find_commit
 from zoo.training.run_config import RunConfig
-from zoo.training.trainer import make_run_trainer
+from zoo.training.setup import make_run_trainer
 
 EXAMPLES, WIDTH, CLASSES, BATCH = 20_000, 512, 10, 256
 

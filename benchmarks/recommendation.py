@@ -40,7 +40,7 @@ from padded_sasrec import PaddedSASRec, take_weights
 from recommendation_scale import LOSSES, drawn, sasrec, step
 from torch import Tensor
 
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.batching import BatchOptions
 from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.datamodule import HistoryData, HistorySource

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from zoo.attention import AttentionFactory, ScaledDot, Softmax
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.batching import BatchOptions
 from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.data.interaction_log import Log

@@ -45,7 +45,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import AttentionFactory, LocationAware, Softmax
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
 from zoo.nn import InputFeeding
 from zoo.tasks.seq2seq.targets import Targets

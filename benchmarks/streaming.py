@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from trained import data_of, parsed
 
-from zoo.io.atomic import write_text
+from zoo.io import write_text
 from zoo.tasks.speech.streaming_decoder import Streaming, Token
 from zoo.training.environment import find_commit
 

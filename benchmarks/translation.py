@@ -46,7 +46,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttentionFactory, General, ScaledDot, Softmax
-from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
 from zoo.nn import Bahdanau, InputFeeding, Luong
 from zoo.tasks.seq2seq.source import Source

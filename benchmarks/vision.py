@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.attention import CBAM, AttentionFactory, ScaledDot, Softmax, SqueezeExcitation
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.memory import disable_malloc_trim
 from zoo.tasks.vision.models.resnet import ResNet
 from zoo.tasks.vision.models.vit import ViT
 from zoo.training.environment import find_commit

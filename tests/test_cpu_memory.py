@@ -16,7 +16,7 @@ CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 TWICE_THE_SAME = """
 import torch
-from zoo.cpu_memory import disable_onednn_cache
+from zoo.memory import disable_onednn_cache
 
 KEEP
 layer = torch.nn.Conv2d(64, 64, 3)

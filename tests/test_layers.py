@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
-    "errors plurals types validation lazy_exports io console out_of_memory cpu_memory",
+    "errors types validation lazy_exports io locks console memory",
     "processes distributed",
     "attention",
     "data text",

@@ -24,7 +24,7 @@ IN_WORDS = sorted(
     str(path.relative_to(ROOT))
     for pattern in (
         *("*.py", "attention/**/*.py", "cli/*.py", "config/*.py", "data/*.py", "decoding/*.py", "text/**/*.py"),
-        *("checkpoints/*.py", "io/*.py", "sweeps/*.py", "training/*.py", "training/callbacks/*.py"),
+        *("checkpoints/*.py", "sweeps/*.py", "training/*.py", "training/callbacks/*.py"),
     )
     for path in (ROOT / "zoo").glob(pattern)
 )

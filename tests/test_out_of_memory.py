@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo import out_of_memory
+from zoo import memory
 from zoo.cli import commands
 from zoo.cli.main import main
 from zoo.data.loader import Loader
@@ -49,13 +49,13 @@ def raise_error(error: Exception) -> None:
 def test_what_asked_for_how_much(ask: Any, said: str) -> None:
     with pytest.raises((RuntimeError, MemoryError, OSError)) as caught:
         ask()
-    assert out_of_memory.is_out_of_memory(caught.value)
-    assert said in str(out_of_memory.explain(caught.value, "do it"))
+    assert memory.is_out_of_memory(caught.value)
+    assert said in str(memory.explain(caught.value, "do it"))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), OSError(errno.ENOENT, "none"), ValueError()])
 def test_other_errors_are_none(error: Exception) -> None:
-    assert not out_of_memory.is_out_of_memory(error)
+    assert not memory.is_out_of_memory(error)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -65,7 +65,7 @@ def test_the_line_that_asked_is_named(num_workers: int) -> None:
     with pytest.raises(RuntimeError) as caught:
         list(loader)
     loader.close()
-    said = str(out_of_memory.explain(caught.value, "do it"))
+    said = str(memory.explain(caught.value, "do it"))
     assert "does not suffice: zoo/data/loader.py, line " in said
     assert said.endswith(" (_batch), asked for 256.0 TiB; do it")
 
@@ -95,7 +95,7 @@ def test_commands_end_with_a_sentence(
 
 
 def test_what_texts_can_lower() -> None:
-    assert out_of_memory.advise(["max_length", "seed", "batch_size"]) == (
+    assert memory.advise(["max_length", "seed", "batch_size"]) == (
         "lower data.batch_size or data.max_length, or the sizes of the model"
     )
 

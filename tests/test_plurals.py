@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zoo.plurals import count_noun, pluralize
+from zoo.errors import count_noun, pluralize
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Errors that a user can mend. The command line prints one and exits with 2; ZOO_DEBUG=1 shows the traceback."""
+"""Errors that a user can mend, and the words of messages.
+
+The command line prints an error and exits with 2; ZOO_DEBUG=1 shows the traceback.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import difflib
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-
-from zoo.plurals import count_noun
 
 _MAX_ALIKE, _MAX_ROWS = 3, 30
 """The most problems of one kind that are listed, and the most lines of the others."""
@@ -157,11 +158,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"There is: {', '.join(choices[:_MAX_NAMES])}{remainder}."
 
 
+def join_few(names: Sequence[str], most: int = 5) -> str:
+    """Returns the first few names and how many more there are."""
+    remainder = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{remainder}"
+
+
 def join_names(names: Sequence[str]) -> str:
-    """Returns the first few names and how many more there are, with the verb that fits."""
-    first_names = ", ".join(repr(name) for name in names[:5])
-    remainder = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{first_names}{remainder} {'is' if len(names) == 1 else 'are'}"
+    """Returns the first few names in quotes and how many more there are, with the verb that fits."""
+    return f"{join_few([repr(name) for name in names])} {'is' if len(names) == 1 else 'are'}"
 
 
 def warn(text: str) -> None:
@@ -178,3 +183,24 @@ def quote_value(value: str) -> str:
     if "'" in value or value.endswith("\\"):
         value = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{value}'"
+
+
+def pluralize(noun: str, count: int = 2) -> str:
+    """Returns a noun, given in the singular, in the form for so many of it."""
+    if count == 1:
+        return noun
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    is_hissing = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("poch")  # as in batches, not in epochs
+    return f"{noun}es" if is_hissing else f"{noun}s"
+
+
+def count_noun(count: int, noun: str, plural: str = "") -> str:
+    """Returns a count and its noun: "1 row", "2,000 rows".
+
+    Args:
+        count: How many there are.
+        noun: What, in the singular.
+        plural: The plural, if it is not made of the singular by a rule.
+    """
+    return f"{count:,} {plural if plural and count != 1 else pluralize(noun, count)}"

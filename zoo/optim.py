@@ -116,6 +116,13 @@ class OptimizerConfig:
         return factor
 
 
+class GradualUnfreezing(pl.Callback):
+    """Unfreezes layers at the start of the epoch that `optimization.unfreeze` gives them."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        cast("Task", pl_module).optimization.apply_freezing(pl_module, trainer.current_epoch)
+
+
 @validate_ranges
 class LRSchedule:
     """A linear warm-up, then a constant rate, cosine decay to `min_lr_ratio`, 1/sqrt(step), or steps at milestones.

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +167,3 @@ class StopRequest:
 def raise_interrupted(number: int, _: Any) -> None:
     """Raises an InterruptedRunError: a handler for work that can be repeated."""
     raise InterruptedRunError(f"stopped by {signal.Signals(number).name}")
-
-
-def raise_on_signals() -> AbstractContextManager[None]:
-    """Raises an InterruptedRunError at both signals inside its context."""
-    return handle_signals(raise_interrupted)

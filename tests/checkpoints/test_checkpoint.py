@@ -106,11 +106,11 @@ def test_round_trip(tmp_path: Path, content: dict[str, Any]) -> None:
 
 
 def test_load_gives_the_trained_module(cli: Any, tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from zoo.training import results
+    from zoo.training import evaluation
 
     trained: list[Any] = []
-    evaluate = results.evaluate
-    monkeypatch.setattr(results, "evaluate", lambda *given: trained.append(given) or evaluate(*given))
+    evaluate = evaluation.evaluate
+    monkeypatch.setattr(evaluation, "evaluate", lambda *given: trained.append(given) or evaluate(*given))
     assert cli("train", *tiny, "run_dir=run").code == 0
     _, module, loader, _ = trained[0]
     (batch,) = loader

@@ -13,7 +13,7 @@ import pytest
 from zoo import console
 from zoo.checkpoints import checkpoint, untrusted
 from zoo.errors import ConfigError, DataError, ProblemsError, ZooError, escape_control
-from zoo.io.config_files import dump_yaml, read_text, read_yaml
+from zoo.io import dump_yaml, read_text, read_yaml
 from zoo.training import summary
 
 COLOUR = "\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202edcba"

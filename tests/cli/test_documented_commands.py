@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from zoo.cli import main as command_line
+from zoo.cli.arguments import make_parser
 from zoo.config import compose, instantiate
 from zoo.tasks.command_options import CommandOption
 from zoo.training import baselines
@@ -97,7 +98,7 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
     "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check", "baseline")]
 )
 def test_a_zoo_command_is_parsed(arguments: list[str], own_options: list[CommandOption]) -> None:
-    options = command_line.argument_parser(own_options).parse_args(arguments)
+    options = make_parser(own_options).parse_args(arguments)
     if getattr(options, "group", None):
         assert compose.describe_choices(options.group)
 

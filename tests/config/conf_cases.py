@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from zoo.config.help import iter_files
+from zoo.config.plugins import iter_files
 
 
 def with_bases(path: Path) -> Any:

@@ -24,7 +24,7 @@ from zoo.attention import sites
 from zoo.checkpoints import checkpoint
 from zoo.config import compose, instantiate, plugins
 from zoo.config.groups import INJECTED, LISTED, MECHANISMS
-from zoo.config.help import iter_files
+from zoo.config.plugins import iter_files
 from zoo.errors import CheckpointError, ConfigError
 
 FILES = sorted(path for folder in plugins.find_folders() for path in folder.rglob("*.yaml"))

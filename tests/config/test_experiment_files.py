@@ -14,8 +14,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from zoo.checkpoints import checkpoint
-from zoo.cli import main
-from zoo.config import compose, help, plugins
+from zoo.cli import catalog, main
+from zoo.config import compose, plugins
 from zoo.errors import ConfigError, ProblemsError
 from zoo.training import summary
 
@@ -199,16 +199,15 @@ def test_help_lists_every_option_of_a_model(model: str, cli: Any) -> None:
     assert done.code == 0
     assert all(word in done.out for word in (f"model={model}", "optimizer.momentum=0.9", "data.max_epochs=", "seed=0"))
     assert "seed of the initialisation and of the order of examples" in done.out
-    for line in help.describe_options([f"model={model}"])[2:]:
+    for line in catalog.describe_options([f"model={model}"])[2:]:
         key = line.strip().partition("=")[0]
         assert key in compose.find_known_keys((f"model={model}",))
     assert cli("train", f"model={model}", "optimizer.momentun=1", "--help").code == 2
 
 
 def test_help_explains_what_a_file_takes_from_its_bases() -> None:
-    said = {
-        line.split("=")[0].strip(): line for line in help.describe_options(["model=vit", "data=cifar10", "trainer=ddp"])
-    }
+    lines = catalog.describe_options(["model=vit", "data=cifar10", "trainer=ddp"])
+    said = {line.split("=")[0].strip(): line for line in lines}
     assert said["data.validation"].endswith("held out for validation, the same share of every class")
     assert said["data.eval_examples"].endswith("that the final evaluation reads; null: all")
     assert said["data.augmentation.rand_augment"].endswith("RandAugment operations per picture (Cubuk et al. 2020)")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
 import yaml
 from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from zoo.config import compose, instantiate, option_types, plugins
+from zoo.config import checks, compose, instantiate, plugins
 from zoo.config.groups import GROUPS_BY_NODE
-from zoo.config.typecheck import explain_mismatch, is_constrained, matches
 from zoo.errors import ConfigError
+from zoo.types import explain_mismatch, matches
 
 SLIPS = [
     *(
@@ -94,7 +96,25 @@ def test_the_preflight_lists_all_of_them(cli: Any) -> None:
 def test_what_makes_sense_is_taken() -> None:
     given = ["run_dir='1'", "init=null", "threads=2", "check=TRUE", "trainer.gradient_clip_val=1", "optimizer.lr=0"]
     given += ["callbacks.checkpoint.patience=null", "optimization.lr_multipliers={net: 0.1}", "data.batch_size=5"]
-    assert list(option_types.iter_errors(compose.compose(["model=gat", *given]))) == []
+    assert list(checks.iter_errors(compose.compose(["model=gat", *given]))) == []
+
+
+def is_constrained(hint: Any) -> bool:
+    """Returns whether every number in a type has a range, or is marked as any."""
+    if get_origin(hint) is Annotated:
+        return True
+    return hint not in (int, float) and all(map(is_constrained, members(hint)))
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    if get_origin(hint) in (Union, UnionType):
+        return get_args(hint)
+    kind = get_origin(hint)
+    if not inspect.isclass(kind):
+        return ()
+    if issubclass(kind, Mapping):
+        return get_args(hint)[1:]
+    return get_args(hint) if issubclass(kind, Iterable) else ()
 
 
 def targets(node: Any, where: str) -> Iterator[tuple[str, DictConfig]]:
@@ -133,9 +153,9 @@ def test_every_number_at_the_top_has_a_range() -> None:
     debugging = [yaml.safe_load(path.read_text()) or {} for path in (plugins.CONF / "debug").glob("*.yaml")]
     inside |= {f"trainer.{key}" for each in debugging for key in each.get("trainer", {})}
     inside -= {"trainer.max_epochs"}  # which becomes data.max_epochs
-    assert plain | inside == set(option_types.KEYS)
+    assert plain | inside == set(checks.KEYS)
     free = ("trainer.devices",)  # `launch.devices` knows more
-    assert [key for key, hint in option_types.KEYS.items() if not is_constrained(hint) and key not in free] == []
+    assert [key for key, hint in checks.KEYS.items() if not is_constrained(hint) and key not in free] == []
 
 
 @pytest.mark.parametrize(

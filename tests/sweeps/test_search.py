@@ -102,7 +102,7 @@ def test_a_trial_that_reports_little_is_pruned(cli: Any, monkeypatch: pytest.Mon
         given = dict(each.partition("=")[::2] for each in arguments if "=" in each)
         value = 0.9 if len(stops) < 4 else 0.2
         monkeypatch.setenv(pruning.TRIAL, env[pruning.TRIAL])
-        (callback,) = pruning.make_pruning_callbacks()
+        callback = pruning.PruningCallback()
         monkeypatch.setattr(pruning, "get_logged_metrics", lambda trainer: {"val/accuracy": value})
         trainers = (SimpleNamespace(current_epoch=epoch) for epoch in (0, 1, 1, *range(2, 20)))
         stops.append(any(callback._is_hopeless(trainer) for trainer in trainers))

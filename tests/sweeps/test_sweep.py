@@ -20,11 +20,10 @@ from typing import Any
 import pytest
 import yaml
 
-from zoo import processes
+from zoo import locks, processes
 from zoo.config import compose
 from zoo.errors import ConfigError, InterruptedRunError
-from zoo.io import locks
-from zoo.io.atomic import make_timestamped_dir
+from zoo.io import make_timestamped_dir
 from zoo.sweeps.grid import check_values, expand_grid, read_axes
 from zoo.sweeps.jobs import Job, open_sweep
 

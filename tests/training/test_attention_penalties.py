@@ -26,7 +26,8 @@ from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.optim import OptimizerConfig
 from zoo.tasks.base import Task
-from zoo.training.attention_penalties import PENALTIES, add_attention_penalties, get_active
+from zoo.training.attention_penalties import PENALTIES, add_attention_penalties
+from zoo.training.run_config import get_active_penalties
 
 
 class Sequences(Task):
@@ -52,7 +53,7 @@ class Sequences(Task):
     def gold_attention(self, batch: Any) -> dict[str, Tensor]:
         return {"layer.attend": batch["gold"]} if "gold" in batch else {}
 
-    def query_masks(self, batch: Any) -> dict[str, Tensor]:
+    def real_queries(self, batch: Any) -> dict[str, Tensor]:
         return {"layer.attend": batch["mask"]}
 
     def explain(self, batch: Any) -> AttentionMap:
@@ -153,8 +154,8 @@ def test_what_cannot_be_served_is_refused_at_the_first_batch() -> None:
 def test_every_penalty_of_the_configuration_exists_and_is_off() -> None:
     composed = compose.compose(["model=gat"])["penalty"]
     assert set(composed) == {*PENALTIES, "layers"}
-    assert get_active(composed) == {}
-    assert get_active({}) == {}
+    assert get_active_penalties(composed) == {}
+    assert get_active_penalties({}) == {}
     assert compose.compose(["model=gat", "penalty.entropy=0.1"])["penalty"]["entropy"] == 0.1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zoo.data.loader import Loader
-from zoo.training.callbacks.data_wait import DataWaitTimer
+from zoo.training.callbacks.progress import DataWaitTimer
 
 
 def test_training_and_validation_wait_in_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:

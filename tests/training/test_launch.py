@@ -23,7 +23,7 @@ from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.errors import ConfigError
 from zoo.training import launch
-from zoo.training.callbacks.parameters import UnusedParameterCheck
+from zoo.training.callbacks.guards import UnusedParameterCheck
 from zoo.training.run_config import RunConfig
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from small_data import small
 
-from zoo.config import compose, instantiate, option_types
+from zoo.config import checks, compose, instantiate
 from zoo.errors import ConfigError
 from zoo.training.callbacks.guards import NanGuard
-from zoo.training.trainer import make_trainer
+from zoo.training.setup import make_trainer
 
 MODELS = compose.describe_choices("model")
 QUICK = (
@@ -77,4 +77,4 @@ def test_sixteen_bits_are_refused_on_a_processor() -> None:
 def test_weights_of_other_types_are_refused(precision: str) -> None:
     """Batches hold numbers of single precision, which such weights cannot be multiplied with."""
     with pytest.raises(ConfigError, match=r"trainer\.precision=.*32-true"):
-        option_types.check(composed("vit", precision))
+        checks.check(composed("vit", precision))

@@ -132,7 +132,7 @@ def test_runs_of_one_second_have_names_of_their_own(cli: Any, tiny: list[str], m
         def now(cls, tz: Any = None) -> Frozen:
             return cls(2030, 1, 2, 3, 4, 5)
 
-    monkeypatch.setattr("zoo.io.atomic.datetime", Frozen)
+    monkeypatch.setattr("zoo.io.datetime", Frozen)
     for _ in range(2):
         assert cli("train", *tiny, "data.max_epochs=1").code == 0
     parent = Path("runs/gat-planted_graph")

@@ -23,8 +23,8 @@ from zoo.checkpoints import migrations, untrusted
 from zoo.checkpoints.migrations import FORMAT
 from zoo.config import compose
 from zoo.config.instantiate import build, resolve_class
-from zoo.errors import CheckpointError, MissingPackageError, get_reason
-from zoo.io.atomic import open_atomic_bytes
+from zoo.errors import CheckpointError, MissingPackageError, get_reason, join_few
+from zoo.io import open_atomic_bytes
 from zoo.tasks.base import Task, TaskData
 from zoo.validation import Predicate, ValidationError, validate
 
@@ -222,10 +222,9 @@ def check_state_dict(module: Task, weights: Mapping[str, Tensor], path: Path | s
         if name in weights and weights[name].dtype != own[name].dtype
         if not (weights[name].is_floating_point() and own[name].is_floating_point())
     ]
-    problems = [f"it lacks {_join_few(lacking)}"] * bool(lacking) + [f"it has {_join_few(unknown)} besides"] * bool(
-        unknown
-    )
-    problems += [_join_few(other)] * bool(other)
+    problems = [f"it lacks {join_few(lacking, 3)}"] * bool(lacking)
+    problems += [f"it has {join_few(unknown, 3)} besides"] * bool(unknown)
+    problems += [join_few(other, 3)] * bool(other)
     if problems:
         raise CheckpointError(f"{path} is of another model: {'; '.join(problems)}")
 
@@ -249,7 +248,3 @@ def create(model: str, *, data: str | None = None, attention: str | None = None,
         sizes = build(composed["data"], "data").sizes()
     module: Task = build(composed["model"], "model", **sizes)
     return module
-
-
-def _join_few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from zoo.attention import sites
 from zoo.checkpoints import checkpoint
-from zoo.errors import CheckpointError
+from zoo.errors import CheckpointError, join_few
 from zoo.tasks.base import Task, TaskData
 
 
@@ -124,8 +124,7 @@ def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[st
     for what, names in (("there is no place here for its", unknown), ("it lacks", lacking)):
         strange = [name for name in names if not name.startswith(mechanisms)]
         if any(not f"{name}.".startswith(compared) for name in strange):
-            more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
-            raise CheckpointError(f"{path} is of another model: {what} {', '.join(strange[:3])}{more}")
+            raise CheckpointError(f"{path} is of another model: {what} {join_few(strange, 3)}")
 
 
 def _match_vocabulary(vocabulary: str, old: Sequence[str], new: Sequence[str]) -> VocabularyMatch:

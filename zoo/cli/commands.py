@@ -16,8 +16,7 @@ import torch
 
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.untrusted import cap_data_config
-from zoo.cli.prediction_output import Form, choose_form, open_output, write_examples
-from zoo.cli.progress import EvaluationBar, bar
+from zoo.cli.output import EvaluationBar, Form, bar, choose_form, open_output, write_examples
 from zoo.config.instantiate import build, resolve_class
 from zoo.console import sanitize
 from zoo.data.download import restrict_downloads
@@ -27,16 +26,15 @@ from zoo.data.loader import explain_worker_death
 from zoo.data.option_hints import set_offered_options
 from zoo.data.stdin import iter_arriving_lines, materialize_pipes
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import ConfigError, DataError, warn
-from zoo.io.atomic import is_stream
+from zoo.errors import ConfigError, DataError, count_noun, warn
+from zoo.io import is_stream, write_csv
 from zoo.maps.explainer import MapOptions
 from zoo.maps.export import export
-from zoo.plurals import count_noun
 from zoo.tasks.base import Task, TaskData
 from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, collect_given
 from zoo.tasks.prediction_order import iter_examples
 from zoo.training import evaluation, summary
-from zoo.training.trainer import make_command_trainer
+from zoo.training.setup import make_command_trainer
 
 _STANDARD_INPUT = Path("-")
 Answer = Callable[[Any], dict[str, list[Any]]]
@@ -64,7 +62,9 @@ def evaluate(options: argparse.Namespace) -> None:
         summary.show_rows(tables["worst"], f"the {len(tables['worst'])} worst of {split}")
     if options.out is not None and not is_stream(options.out):  # no files are written beside a device
         for name, rows in tables.items():
-            print(f"{evaluation.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
+            path = options.out.with_name(f"{options.out.stem}_{name}.csv")
+            write_csv(path, rows)
+            print(f"{path} written")
 
 
 def predict(options: argparse.Namespace) -> None:

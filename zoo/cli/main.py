@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from zoo import __version__, out_of_memory
+from zoo import memory
 from zoo.config import compose, plugins
-from zoo.config.groups import GROUPS, LISTED
 from zoo.console import name_streams
-from zoo.data.encodings import ENCODINGS
-from zoo.errors import ConfigError, InterruptedRunError, ZooError, did_you_mean, escape_control, truncate
-from zoo.tasks.command_options import BATCH_OPTIONS
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, escape_control, truncate
 
-if TYPE_CHECKING:
-    from zoo.tasks.command_options import CommandOption
-
-_CHECKPOINT_COMMANDS = ("evaluate", "predict", "maps")
-_BUDGET = 2**30
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
 _TRAIN_USAGE = "usage: python train.py model=NAME [key=value ...]        (or zoo train ...)"
 _CHECK_USAGE = """\
@@ -81,11 +72,11 @@ def _main(arguments: list[str]) -> int:
     except Exception as error:
         # a file that cannot be read or written is the user's affair, not a fault of the program
         names_a_file = isinstance(error, OSError) and error.filename is not None
-        if os.environ.get("ZOO_DEBUG") == "1" or not (names_a_file or out_of_memory.is_out_of_memory(error)):
+        if os.environ.get("ZOO_DEBUG") == "1" or not (names_a_file or memory.is_out_of_memory(error)):
             raise
         if isinstance(error, OSError) and names_a_file:
             return _fail(f"{error.filename}: {error.strerror}")
-        return _fail(str(out_of_memory.explain(error, _advise_on_memory(arguments))))
+        return _fail(str(memory.explain(error, _advise_on_memory(arguments))))
     except KeyboardInterrupt:
         return _fail("stopped", 130)
 
@@ -105,11 +96,9 @@ def _advise_on_memory(arguments: list[str]) -> str:
         return "lower --batch-size, give fewer inputs at a time, or shorter ones"
     try:
         _, overrides = split_flags(arguments[1:])
-        return out_of_memory.advise(
-            compose.compose(compose.expand_experiments(add_checkpoint_overrides(overrides)))["data"]
-        )
+        return memory.advise(compose.compose(compose.expand_experiments(add_checkpoint_overrides(overrides)))["data"])
     except (ZooError, MemoryError):
-        return out_of_memory.advise(())
+        return memory.advise(())
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -122,7 +111,14 @@ def _dispatch(arguments: list[str]) -> int:
         return train([*arguments[1:], "check=true"])
     if arguments[:1] == ["baseline"]:
         return _baseline(arguments[1:])
-    return _run(arguments)
+    from zoo.cli.arguments import make_parser, parse_arguments
+
+    if not arguments:
+        make_parser().print_help()
+        return 2
+    options = parse_arguments(arguments)
+    options.command(options)
+    return 0
 
 
 @contextmanager
@@ -152,9 +148,9 @@ def train(overrides: list[str]) -> int:
         return 0
     overrides = compose.expand_experiments(add_checkpoint_overrides(overrides))
     if wants_help:
-        from zoo.config import help
+        from zoo.cli import catalog
 
-        print("\n".join([usage, "", *help.describe_options(overrides)]))
+        print("\n".join([usage, "", *catalog.describe_options(overrides)]))
         return 0
     if not flags and (compose.get_value(overrides, "check") or "").lower() == "true":
         from zoo.training import preflight
@@ -247,178 +243,3 @@ def add_checkpoint_overrides(overrides: list[str]) -> list[str]:
     stored_overrides = compose.get_resume_overrides(config) if resumes else compose.get_model_overrides(config)
     untrusted.check_overrides(stored_overrides, keys)
     return [*stored_overrides, *overrides]
-
-
-def _run(arguments: list[str]) -> int:
-    parser = argument_parser()
-    if not arguments:
-        parser.print_help()
-        return 2
-    if arguments[0] in _CHECKPOINT_COMMANDS:
-        return _run_on_checkpoint(parser, arguments)
-    options = parser.parse_args(arguments)
-    options.command(options)
-    return 0
-
-
-def _run_on_checkpoint(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
-    """Runs a command whose options are known once its checkpoint is. Errors in the other options come before."""
-    from zoo.cli import checkpoint_arguments
-
-    path = checkpoint_arguments.find_checkpoint(arguments[1:])
-    if path is None or not {"-h", "--help"} & set(arguments):
-        options_so_far, _ = parser.parse_known_args(arguments)
-        path = path or options_so_far.checkpoint
-    from zoo.checkpoints import checkpoint
-
-    content = checkpoint.read(path)
-    metadata = content["zoo"]
-    model_options = checkpoint_arguments.get_options(metadata, arguments[0], path)
-    parser = argument_parser(model_options, metadata["model"])
-    options, unknown = parser.parse_known_args(arguments)
-    for argument in unknown:
-        if argument.startswith("-"):
-            raise checkpoint_arguments.make_unknown_option_error(
-                argument, arguments[0], metadata["model"], model_options
-            )
-    if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    options.known = ["on-bad-row", "encoding", *(option.name for option in (*BATCH_OPTIONS, *model_options))]
-    options.content = content
-    del content, metadata  # the command lets go of the weights once they are in the model
-    options.command(options)
-    return 0
-
-
-def argument_parser(model_options: Sequence[CommandOption] = (), model: str = "") -> argparse.ArgumentParser:
-    """Returns the parser of all commands but train and check, whose options Hydra reads.
-
-    Args:
-        model_options: Options that a model adds to the commands on its checkpoints.
-        model: Its name.
-    """
-    parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
-    parser.add_argument("--version", action="version", version=f"zoo {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True)
-    commands.add_parser("train", help="train a model: zoo train model=gat (the same as python train.py model=gat)")
-
-    commands.add_parser("check", help="all that is wrong with options and data, and one batch: zoo check model=gat ...")
-
-    commands.add_parser("baseline", help="what simple answers reach on data: zoo baseline data=text_table ...")
-
-    groups = "\n".join(f"  {name:<12}{GROUPS[name].description}" for name in LISTED)
-    listing = commands.add_parser(
-        "list",
-        help="what there is: models, data, attention, ...",
-        epilog=f"groups:\n{groups}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    listing.add_argument("group", nargs="?", help="one of those below; all if not given")
-    listing.set_defaults(command=_print_choices)
-
-    evaluating = commands.add_parser("evaluate", help="the metrics of a checkpoint")
-    _add_checkpoint(evaluating)
-    evaluating.add_argument("--split", choices=("train", "val", "test"), default="test")
-    evaluating.add_argument("--worst", type=int, default=0, metavar="N", help="the N worst examples, with their maps")
-    evaluating.add_argument(
-        "--out", type=_parse_path, help="also write the metrics to this JSON file, and tables beside it"
-    )
-    evaluating.set_defaults(command=_make_command("evaluate"))
-
-    predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
-    _add_checkpoint(predicting)
-    predicting.add_argument(
-        "--split", choices=("train", "val", "test", "all"), default="all", help="predict these alone"
-    )
-    predicting.add_argument(
-        "--out", type=_parse_path, help="a .csv, .tsv, .jsonl or .txt file; the terminal if not given"
-    )
-    predicting.add_argument(
-        "--format",
-        choices=("text", "csv", "tsv", "jsonl"),
-        help="of the output: text has a line of answers for each example; default: by the ending of --out",
-    )
-    predicting.set_defaults(command=_make_command("predict"))
-
-    mapping = commands.add_parser("maps", help="attention maps: arrays, tables, pictures, scores")
-    _add_checkpoint(mapping)
-    mapping.add_argument("--out", type=_parse_path, required=True, help="the folder to write")
-    mapping.add_argument("--heads", choices=("each", "mean"), default="each")
-    mapping.add_argument("--layers", help="numbers or patterns of attention sites, separated by commas")
-    mapping.add_argument(
-        "--budget", type=int, default=_BUDGET, metavar="BYTES", help="of the maps of one example (default: 1 GiB)"
-    )
-    mapping.add_argument("--ids", help="examples to draw and describe, separated by commas")
-    mapping.add_argument("--pictures", type=int, default=4, metavar="N", help="pictures to draw if no ids are given")
-    mapping.add_argument(
-        "--rows",
-        type=int,
-        metavar="N",
-        help="most rows of a graph's tables (default: 2,000,000, and all edges of nodes that --ids names)",
-    )
-    mapping.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of tables")
-    mapping.add_argument(
-        "--faithfulness",
-        type=int,
-        nargs="?",
-        const=100,
-        metavar="N",
-        help="measure whether the scored map says what answers depend on, for N examples (100) or those of --ids; "
-        "with --pictures=0, nothing else",
-    )
-    mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
-    mapping.set_defaults(command=_make_command("maps"))
-    for command in (evaluating, predicting, mapping):
-        if model_options:
-            group = command.add_argument_group(f"options of {escape_control(model)}")
-            for option in model_options:
-                group.add_argument(f"--{option.name}", **option.keywords())
-        if not model:
-            command.epilog = "With a checkpoint, --help also shows the options of its model and data."
-    return parser
-
-
-def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", type=_parse_path, help="such as runs/.../checkpoints/best.ckpt")
-    input_help = "your own data in the form the model was trained on; if not given, the data it was trained on"
-    parser.add_argument("input", type=_parse_path, nargs="*", help=input_help)
-    parser.add_argument("--data", type=_parse_path, nargs="+", default=[], help="the same, by name")
-    parser.add_argument(
-        "--on-bad-row", choices=("error", "skip"), help="bad rows of your data: stop, or leave them out and count them"
-    )
-    parser.add_argument(
-        "--encoding", choices=ENCODINGS, metavar="NAME", help="of your tables and texts, such as cp1252; default: utf-8"
-    )
-    for option in BATCH_OPTIONS:
-        parser.add_argument(f"--{option.name}", **option.keywords())
-    parser.add_argument("--root", type=_parse_path, help="where data sets are; default: $ZOO_DATA, or as in training")
-
-
-def _parse_path(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("it is empty (an unset shell variable?)")
-    return Path(os.path.expanduser(text))
-
-
-def _make_command(name: str) -> Callable[[argparse.Namespace], None]:
-    def run(options: argparse.Namespace) -> None:
-        from zoo.cli import commands
-
-        commands.run_command(getattr(commands, name), options)
-
-    return run
-
-
-def _print_choices(options: argparse.Namespace) -> None:
-    if options.group is not None and options.group not in LISTED:
-        raise ConfigError(f"there is no group {options.group!r}. {did_you_mean(options.group, LISTED)}")
-    for group in (options.group,) if options.group else LISTED:
-        choices = compose.describe_choices(group)
-        width = max(map(len, choices), default=0)
-        print(f"{group}=")
-        for name, sentence in choices.items():
-            print(f"  {name:<{width}}  {sentence}")
-        if group == "attention":
-            from zoo.cli import mechanism_catalog
-
-            print("\n".join(mechanism_catalog.table()))

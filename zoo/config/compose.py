@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, LISTED, MECHANISMS
-from zoo.config.legacy_names import find_option
+from zoo.config.legacy_names import iter_keys, suggest_key
 from zoo.errors import ConfigError, did_you_mean, warn
 
 if TYPE_CHECKING:
@@ -33,10 +32,10 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
     It also works inside another Hydra application.
     """
-    from zoo.config import option_types
+    from zoo.config import checks
 
     config = compose_unchecked(overrides)
-    for problem in option_types.iter_key_errors(config):
+    for problem in checks.iter_key_errors(config):
         raise problem
     _warn_about_foreign_rate(config)
     return config
@@ -49,11 +48,8 @@ def _warn_about_foreign_rate(config: Mapping[str, Any]) -> None:
     if name is None or get_value(overrides, "optimizer.lr") is not None:
         return
     choices = tuple(override for override in overrides if override.partition("=")[0] in GROUPS.keys() - {"optimizer"})
-    default, rate, own_rate = (
-        _resolve_choices(choices)["optimizer"],
-        config["optimizer"].get("lr"),
-        _read_own_rate(name),
-    )
+    default = _resolve_choices(choices)["optimizer"]
+    rate, own_rate = config["optimizer"].get("lr"), _read_own_rate(name)
     if name != default and own_rate is not None and rate != own_rate:
         warn(
             f"optimizer={name} has the learning rate {rate:g} of {default}, which the model or recipe sets; that of "
@@ -117,7 +113,7 @@ def partition_overrides(overrides: Sequence[str]) -> tuple[list[str], list[Confi
         if key.split(".")[0] in unused_groups:
             problems.append(ConfigError(f"{override}: this model has no {key.split('.')[0]} that could be chosen"))
         elif key not in GROUPS and key not in known_keys and not key.startswith("hydra"):
-            problems.append(ConfigError(f"there is no option {key!r}. {_suggest_key(key, known_keys)}"))
+            problems.append(ConfigError(f"there is no option {key!r}. {suggest_key(key, known_keys)}"))
         else:
             valid.append(override)
     return valid, problems
@@ -130,18 +126,18 @@ def expand_experiments(overrides: Sequence[str]) -> list[str]:
     (`experiment=las_fsdd_strings data=audio_manifest`): options that only the recipe's choice has are dropped, with a
     warning that names them. `~/` becomes the user's home also inside a word, where shells leave it.
     """
-    from zoo.config import experiment_files
-
     for override in overrides:
         check_depth(override)
     overrides = [_expand_user(override) for override in overrides]
-    experiment_overrides = [override for override in overrides if override.startswith("experiment=")]
-    name = experiment_overrides[-1].partition("=")[2].strip("'\"") if experiment_overrides else "null"
-    experiments = plugins.find_choices("experiment")
-    path = Path(name) if experiment_files.is_user_file(name) else experiments.get(name)
+    name = get_value(overrides, "experiment")
+    if name is None:
+        return overrides
+    from zoo.config import experiment_files
+
+    path = Path(name) if experiment_files.is_user_file(name) else plugins.find_choices("experiment").get(name)
     if path is None:
         return overrides
-    other_overrides = [override for override in overrides if override not in experiment_overrides]
+    other_overrides = [override for override in overrides if not override.startswith("experiment=")]
     pairs = (override.partition("=")[::2] for override in other_overrides)
     typed_choices = {key: value.strip("'\"") for key, value in pairs if key in GROUPS and "," not in value}
     replacement = _adapt_recipe(name, path, typed_choices)
@@ -149,7 +145,7 @@ def expand_experiments(overrides: Sequence[str]) -> list[str]:
         if not experiment_files.is_user_file(name):
             return overrides
         choices = [f"{group}={choice}" for group, choice in typed_choices.items()]
-        replacement = experiment_files.to_overrides(path, GROUPS, choices, _check_and_compose, _suggest_key)
+        replacement = experiment_files.to_overrides(path, choices, _check_and_compose)
     return [*map(_expand_user, replacement), *other_overrides]
 
 
@@ -159,7 +155,7 @@ def _adapt_recipe(name: str, path: Path, typed_choices: Mapping[str, str]) -> li
 
     if not typed_choices.keys() - {"model"}:
         return None
-    recipe = experiment_files.read_recipe(path, GROUPS, plugins.find_choices("experiment"))
+    recipe = experiment_files.read_recipe(path)
     choices = {**recipe.choices, **typed_choices}
     if "model" not in choices:
         return None
@@ -176,9 +172,7 @@ def _adapt_recipe(name: str, path: Path, typed_choices: Mapping[str, str]) -> li
         compose_tree(tuple(f"{group}={choice}" for group, choice in selection.items()))
         for selection in (own_choices, choices)
     )
-    adapted, dropped_keys = experiment_files.drop_foreign_options(
-        recipe, GROUPS, own_tree, new_tree, replaced_groups, _suggest_key
-    )
+    adapted, dropped_keys = experiment_files.drop_foreign_options(recipe, own_tree, new_tree, replaced_groups)
     if not dropped_keys:
         return None
     replacements = ", ".join(
@@ -284,7 +278,7 @@ def _clean_hydra_message(error: Exception) -> str:
 @functools.cache
 def find_known_keys(choices: tuple[str, ...]) -> frozenset[str]:
     """Returns every key that can be given together with these choices."""
-    return frozenset(_iter_keys(compose_tree(choices)))
+    return frozenset(iter_keys(compose_tree(choices)))
 
 
 @functools.cache
@@ -318,7 +312,7 @@ def _check_experiment(name: str, choices: tuple[str, ...]) -> None:
     """Refuses an experiment with unknown keys, which Hydra would add."""
     from zoo.config import experiment_files
 
-    experiment_files.to_overrides(plugins.find_choices("experiment")[name], GROUPS, choices, compose_tree, _suggest_key)
+    experiment_files.to_overrides(plugins.find_choices("experiment")[name], choices, compose_tree)
 
 
 def _explain_hydra_override(override: str) -> str:
@@ -364,13 +358,6 @@ def _check_choices(group: str, value: str) -> None:
             raise ConfigError(f"there is no {group} {name!r}. {did_you_mean(name, choices)}")
 
 
-def _iter_keys(node: Any, prefix: str = "") -> Iterator[str]:
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield f"{prefix}{key}"
-            yield from _iter_keys(value, f"{prefix}{key}.")
-
-
 def find_unused_groups(model: Any) -> set[str]:
     """Returns the groups of mechanisms to which nothing in a model's options refers."""
     return {group for group in MECHANISMS if f"${{{group}}}" not in _collect_texts(model)}
@@ -380,27 +367,6 @@ def _collect_texts(node: Any) -> set[str]:
     if isinstance(node, Mapping):
         return {text for value in node.values() for text in _collect_texts(value)}
     return {node} if isinstance(node, str) else set()
-
-
-def _suggest_key(key: str, known_keys: Collection[str]) -> str:
-    """Returns a sentence that offers a known key: its successor, or one with a similar last word or whole name."""
-    if (successor := find_option(key)) in known_keys:
-        return f"It is now {successor!r}."
-    visible = {name for name in known_keys if not name.startswith("hydra") and "_target_" not in name}
-    last_word = key.rsplit(".", 1)[-1]
-    for name in sorted(visible):
-        if name.rsplit(".", 1)[-1] == last_word:
-            return f"Did you mean {name!r}?"
-    siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]} or visible
-    ends = {name.rsplit(".", 1)[-1]: name for name in sorted(visible, reverse=True)}
-    closest = max(ends, key=lambda end: _compare_words(end, last_word))
-    if _compare_words(closest, last_word) > max(0.7, *(_compare_words(name, key) for name in siblings)):
-        return f"Did you mean {ends[closest]!r}?"
-    return did_you_mean(key, siblings)
-
-
-def _compare_words(a: str, b: str) -> float:
-    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def _read_first_sentence(path: Path) -> str:

@@ -19,8 +19,11 @@ from typing import Any, NamedTuple
 import yaml
 from omegaconf._utils import get_yaml_loader
 
+from zoo.config import plugins
+from zoo.config.groups import GROUPS
+from zoo.config.legacy_names import iter_keys, suggest_key
 from zoo.errors import ConfigError, ProblemsError, quote_value, warn
-from zoo.io.config_files import make_no_alias_loader, read_text
+from zoo.io import make_no_alias_loader, read_text
 
 _SUFFIXES = (".yaml", ".yml")
 _MAX_KEYS = 10_000
@@ -50,28 +53,24 @@ def is_user_file(name: str) -> bool:
 
 def to_overrides(
     path: Path,
-    groups: Collection[str],
     typed_choices: Sequence[str],
     compose_tree: Callable[[tuple[str, ...]], Mapping[str, Any]],
-    suggest_key: Callable[[str, Collection[str]], str],
 ) -> list[str]:
     """Returns the overrides that a file stands for. An error names every unknown key with its line.
 
     Args:
         path: The file.
-        groups: The groups from which a file is chosen by name, such as model and data.
         typed_choices: The choices of the command line, which take precedence.
         compose_tree: Choices -> the composed tree, unresolved.
-        suggest_key: Key, known keys -> a sentence that offers one of them.
     """
     root = _parse(path)
-    choices = dict(_iter_choices(root, path, groups))
+    choices = dict(_iter_choices(root, path))
     all_choices = {**choices, **dict(choice.split("=", 1) for choice in typed_choices)}
     if "model" not in all_choices and "experiment" not in all_choices:
         raise ConfigError(f"{path}: it does not say which model: write a line 'model: NAME' at its top")
     tree = compose_tree(tuple(f"{group}={name}" for group, name in all_choices.items()))
     problems: list[str] = []
-    values = list(_iter_values(root, tree, path, groups, problems, suggest_key))
+    values = list(_iter_values(root, tree, path, problems))
     if len(problems) > 1:
         raise ProblemsError(problems)
     if problems:
@@ -79,21 +78,16 @@ def to_overrides(
     return [*(f"{group}={name}" for group, name in choices.items()), *values]
 
 
-def read_recipe(path: Path, groups: Collection[str], experiments: Mapping[str, Path]) -> Recipe:
-    """Reads an experiment and its bases.
-
-    Args:
-        path: The file of the experiment.
-        groups: The groups from which a file is chosen by name.
-        experiments: The files of the experiments that can be a base, by name.
-    """
+def read_recipe(path: Path) -> Recipe:
+    """Reads the file of an experiment, and its bases."""
+    experiments = plugins.find_choices("experiment")
     files: list[tuple[Path, yaml.MappingNode]] = []
     choices: dict[str, str] = {}
     base: Path | None = path
     while base is not None and base not in (file for file, _ in files):
         root = _parse(base)
         files.insert(0, (base, root))
-        own_choices = dict(_iter_choices(root, base, groups))
+        own_choices = dict(_iter_choices(root, base))
         base = experiments.get(own_choices.pop("experiment", ""))
         choices = {**own_choices, **choices}
     return Recipe(tuple(files), choices)
@@ -101,11 +95,9 @@ def read_recipe(path: Path, groups: Collection[str], experiments: Mapping[str, P
 
 def drop_foreign_options(
     recipe: Recipe,
-    groups: Collection[str],
     own_tree: Mapping[str, Any],
     new_tree: Mapping[str, Any],
     replaced_groups: Collection[str],
-    suggest_key: Callable[[str, Collection[str]], str],
 ) -> tuple[list[str], list[str]]:
     """Adapts a recipe to other choices, such as other data: options that only its own choices have are dropped.
 
@@ -113,21 +105,19 @@ def drop_foreign_options(
 
     Args:
         recipe: The recipe.
-        groups: The groups from which a file is chosen by name.
         own_tree: The tree of the recipe's own choices.
         new_tree: The tree of the choices that are made instead.
         replaced_groups: The groups in which another choice is made.
-        suggest_key: Key, known keys -> a sentence that offers one of them.
 
     Returns:
         The overrides that the recipe stands for with the other choices, and the keys of the dropped options.
     """
-    own_keys, new_keys, merged_tree = set(_iter_names(own_tree)), set(_iter_names(new_tree)), _merge(own_tree, new_tree)
+    own_keys, new_keys, merged_tree = set(iter_keys(own_tree)), set(iter_keys(new_tree)), _merge(own_tree, new_tree)
     options: dict[str, str] = {group: name for group, name in recipe.choices.items() if group not in replaced_groups}
     dropped_keys: dict[str, None] = {}
     for path, root in recipe.files:
         problems: list[str] = []
-        for override in _iter_values(root, merged_tree, path, groups, problems, suggest_key):
+        for override in _iter_values(root, merged_tree, path, problems):
             key, _, value = override.partition("=")
             is_foreign = key not in new_keys and key in own_keys
             if key.split(".")[0] in replaced_groups and (is_foreign or key.endswith("._target_")):
@@ -185,7 +175,7 @@ def _check_nodes(root: yaml.Node, path: Path) -> None:
             warn(f"{place}: {node.value} is read as {number} ({reason}); write {number} if that is meant")
 
 
-def _iter_choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Iterator[tuple[str, str]]:
+def _iter_choices(root: yaml.MappingNode, path: Path) -> Iterator[tuple[str, str]]:
     for key, value in root.value:
         if key.value == "defaults":
             if not isinstance(value, yaml.SequenceNode):
@@ -195,16 +185,14 @@ def _iter_choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -
             for entry in value.value:
                 if isinstance(entry, yaml.SequenceNode):
                     raise ConfigError(f"{_format_place(path, entry)}: write such a line as '- override /model: gat'")
-                if (
-                    isinstance(entry, yaml.ScalarNode) and entry.value != "_self_"
-                ):  # the experiment on which it is based
+                if isinstance(entry, yaml.ScalarNode) and entry.value != "_self_":  # the experiment that is its base
                     yield "experiment", entry.value
                 for name, choice in entry.value if isinstance(entry, yaml.MappingNode) else ():
                     group = name.value.removeprefix("override ").strip().lstrip("/")
-                    if group not in groups or not isinstance(choice, yaml.ScalarNode):
+                    if group not in GROUPS or not isinstance(choice, yaml.ScalarNode):
                         raise ConfigError(f"{_format_place(path, name)}: there is no group {group!r} to choose from")
                     yield group, choice.value
-        elif key.value in groups and isinstance(value, yaml.ScalarNode):
+        elif key.value in GROUPS and isinstance(value, yaml.ScalarNode):
             yield key.value, value.value
 
 
@@ -212,11 +200,9 @@ def _iter_values(
     root: yaml.MappingNode,
     tree: Mapping[str, Any],
     path: Path,
-    groups: Collection[str],
     problems: list[str],
-    suggest_key: Callable[[str, Collection[str]], str],
 ) -> Iterator[str]:
-    known_keys = set(_iter_names(tree))
+    known_keys = set(iter_keys(tree))
     queue: list[tuple[str, Any, Any]] = [("", root, tree)]
     lines: dict[str, int] = {}
     count = 0
@@ -227,7 +213,7 @@ def _iter_values(
             name = f"{prefix}{key.value}"
             if count > _MAX_KEYS:
                 raise ConfigError(f"{path} has more than {_MAX_KEYS:,} keys: that is no experiment")
-            if not prefix and (key.value == "defaults" or (key.value in groups and isinstance(value, yaml.ScalarNode))):
+            if not prefix and (key.value == "defaults" or (key.value in GROUPS and isinstance(value, yaml.ScalarNode))):
                 continue
             if name not in known_keys:
                 problems.append(
@@ -248,13 +234,6 @@ def _get_nested(tree: Any, key: str) -> Any:
     for part in key.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else None
     return tree
-
-
-def _iter_names(node: Any, prefix: str = "") -> Iterator[str]:
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield f"{prefix}{key}"
-            yield from _iter_names(value, f"{prefix}{key}.")
 
 
 def _to_plain(node: yaml.Node, path: Path) -> Any:

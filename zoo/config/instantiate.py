@@ -12,9 +12,8 @@ from typing import Any
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, GROUPS_BY_NODE, Group
 from zoo.config.legacy_names import find_successor
-from zoo.config.typecheck import explain_mismatch, get_hints
 from zoo.errors import ConfigError, MissingPackageError, ZooError, did_you_mean
-from zoo.types import Fraction, NonNegativeFloat, PositiveFloat, Probability
+from zoo.types import Fraction, NonNegativeFloat, PositiveFloat, Probability, explain_mismatch, get_hints
 
 ALLOWED = tuple(dict.fromkeys(part for group in GROUPS.values() for part in group.allowed_prefixes))
 """The beginnings of all names that this project's own configurations may build."""

@@ -1,4 +1,4 @@
-"""Gives the parts of older configurations the names that they have today.
+"""Gives the parts of older configurations the names that they have today, and offers one for a name that is unknown.
 
 Before format 3 a configuration named the modules of parts; since then it names what packages export, so that files may
 move. Names that were changed since format 3 stand in `_NAMES`.
@@ -6,10 +6,12 @@ move. Names that were changed since format 3 stand in `_NAMES`.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from zoo.errors import did_you_mean
 from zoo.validation import ValidationError
 
 DEEPEST = 64
@@ -97,6 +99,35 @@ def find_option(key: str) -> str | None:
         if key == old or key.startswith(f"{old}."):
             return f"{new}{key[len(old) :]}"
     return None
+
+
+def iter_keys(node: Any, prefix: str = "") -> Iterator[str]:
+    """Yields the dotted keys of a tree, those of mappings too."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from iter_keys(value, f"{prefix}{key}.")
+
+
+def suggest_key(key: str, known_keys: Collection[str]) -> str:
+    """Returns a sentence that offers a known key: its successor, or one with a similar last word or whole name."""
+    if (successor := find_option(key)) in known_keys:
+        return f"It is now {successor!r}."
+    visible = {name for name in known_keys if not name.startswith("hydra") and "_target_" not in name}
+    last_word = key.rsplit(".", 1)[-1]
+    for name in sorted(visible):
+        if name.rsplit(".", 1)[-1] == last_word:
+            return f"Did you mean {name!r}?"
+    siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]} or visible
+    ends = {name.rsplit(".", 1)[-1]: name for name in sorted(visible, reverse=True)}
+    closest = max(ends, key=lambda end: _compare_words(end, last_word))
+    if _compare_words(closest, last_word) > max(0.7, *(_compare_words(name, key) for name in siblings)):
+        return f"Did you mean {ends[closest]!r}?"
+    return did_you_mean(key, siblings)
+
+
+def _compare_words(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def upgrade_config(config: Any) -> Any:

@@ -12,6 +12,7 @@ the same groups as ours. To find them nothing of the package is imported.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ ENTRY_POINTS = "attention_zoo.domains"
 _KNOWN = {prefix.partition(".")[0] for group in GROUPS.values() for prefix in group.allowed_prefixes}
 """The packages of which this project's own configurations have parts."""
 
+_BASE = re.compile(r"^  - (?!_self_)([\w/]+)$", re.MULTILINE)
+"""A base in the defaults list of a file."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In a wheel the configurations are inside the package; in a checkout they are beside it.
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
@@ -86,6 +89,16 @@ def make_search_path() -> list[str]:
 def find_choices(group: str) -> dict[str, Path]:
     """Returns the file of every choice of a group, by name."""
     return dict(sorted((path.stem, path) for folder in find_folders() for path in (folder / group).glob("*.yaml")))
+
+
+def iter_files(path: Path) -> Iterator[Path]:
+    """Yields a file of conf/ after the bases that its defaults list names."""
+    folders = find_folders()
+    group = next(path.parent.relative_to(folder) for folder in folders if path.is_relative_to(folder))
+    for base in _BASE.findall(path.read_text(encoding="utf-8")):
+        candidates = (folder / group / f"{base}.yaml" for folder in folders)
+        yield from iter_files(next(file for file in candidates if file.is_file()))
+    yield path
 
 
 @functools.cache

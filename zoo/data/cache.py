@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from zoo import locks
 from zoo.errors import DataError, warn
-from zoo.io import locks
-from zoo.io.atomic import open_atomic_bytes
+from zoo.io import open_atomic_bytes
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo import locks
 from zoo.errors import DataError, OfflineError
-from zoo.io import locks
-from zoo.io.atomic import sync_folder
+from zoo.io import sync_folder
 
 _CHUNK = 1 << 16
 _ATTEMPTS = 3

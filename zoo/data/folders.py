@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.data.tables import message
-from zoo.errors import DataError, warn
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, warn
 
 
 @dataclass

@@ -24,7 +24,7 @@ from zoo.data.compressed import open_bytes
 from zoo.data.encodings import UTF8, Encoding, Fault, find_decoding_fault
 from zoo.data.tables import RowError, check_is_file, message
 from zoo.errors import DataError
-from zoo.io.atomic import open_atomic_bytes
+from zoo.io import open_atomic_bytes
 
 LONGEST = 1 << 24
 """The most bytes of a line, unless another limit is given."""

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from zoo.data.csv_recovery import NUL
 from zoo.data.line_index import LONGEST
 from zoo.errors import DataError, ZooError
-from zoo.io.atomic import find_descriptor
+from zoo.io import find_descriptor
 
 _PROBE_BYTES = 1 << 16
 """The bytes that are examined to find the kind of a file."""

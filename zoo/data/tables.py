@@ -32,8 +32,7 @@ from jaxtyping import Float32
 
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.option_hints import is_offered, skip_hint
-from zoo.errors import DataError, did_you_mean, quote_value
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, did_you_mean, quote_value
 
 OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")

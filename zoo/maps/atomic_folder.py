@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from zoo.errors import DataError
-from zoo.io.config_files import read_json
+from zoo.io import read_json
 
 
 def digest(path: Path) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.attention.recording.attention_map import MEAN
 from zoo.errors import DataError, ZooError
-from zoo.io.atomic import open_atomic_bytes
+from zoo.io import open_atomic_bytes
 from zoo.maps.labelled_map import LabelledMap, Pairs
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from zoo.errors import count_noun, pluralize
 from zoo.maps.labelled_map import LabelledMap
-from zoo.plurals import count_noun, pluralize
 
 _NAMED = 3
 """Maximum number of keys that a sentence names."""

@@ -21,12 +21,11 @@ from torch import Tensor, nn
 
 from zoo.attention import AttentionMap, DenseSupport, EdgeSupport, record
 from zoo.attention.recording.recorder import Recording
-from zoo.errors import ConfigError, DataError, did_you_mean
+from zoo.errors import ConfigError, DataError, count_noun, did_you_mean
 from zoo.maps.build_labelled_map import Heads
 from zoo.maps.dataframes import Format
 from zoo.maps.labelled_map import LabelledMap
 from zoo.maps.perturbation import Perturbable
-from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd

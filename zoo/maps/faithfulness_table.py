@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.errors import DataError
+from zoo.errors import DataError, count_noun
 from zoo.maps.describe import number
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, rank, sufficiency
 from zoo.maps.perturbation import Perturbable, freeze_weights, has_weights, make_uniform, permute_weights
-from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zoo.errors import DataError
-from zoo.io.atomic import open_atomic_bytes
+from zoo.io import open_atomic_bytes
 from zoo.maps.labelled_map import LabelledMap
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from zoo.errors import DataError, did_you_mean
-from zoo.io.config_files import read_json
+from zoo.io import read_json
 from zoo.maps import validation
 from zoo.maps.index import FORMAT, KIND
 from zoo.maps.labelled_map import LabelledMap

@@ -28,8 +28,7 @@ from torch import Tensor
 from zoo.attention.recording.attention_map import AttentionMap
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import DataError, did_you_mean
-from zoo.io.atomic import sync_folder
-from zoo.io.config_files import read_json
+from zoo.io import read_json, sync_folder
 from zoo.maps import atomic_folder, metrics
 from zoo.maps.build_labelled_map import Heads, label_map
 from zoo.maps.index import FORMAT, KIND, IndexFile

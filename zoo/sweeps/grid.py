@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.config import compose, option_types
+from zoo.config import checks, compose
 from zoo.config.groups import GROUPS
-from zoo.config.typecheck import explain_mismatch
 from zoo.errors import ConfigError, get_reason
 from zoo.sweeps.jobs import Job
+from zoo.types import explain_mismatch
 
 MOST_JOBS = 10_000
 """The most jobs of a sweep, unless hydra.sweep.max_jobs= says otherwise."""
@@ -59,11 +59,11 @@ class Axis:
 
     def check_plain(self) -> None:
         """Refuses values that do not fit, of an option at the top, without composing them."""
-        if self.key in option_types.KEYS:
+        if self.key in checks.KEYS:
             for value in map(_plain, self.parsed.sweep_iterator()):
                 if value == "":
                     raise ConfigError(f"{self.key}: one of its values is empty")
-                problem = explain_mismatch(value, option_types.KEYS[self.key], self.key)
+                problem = explain_mismatch(value, checks.KEYS[self.key], self.key)
                 if problem and "${" not in str(value):  # which is composed
                     raise ConfigError(problem)
 

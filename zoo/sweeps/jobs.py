@@ -20,13 +20,20 @@ from typing import Any
 
 import yaml
 
-from zoo import processes
+from zoo import locks, processes
 from zoo.config import compose
 from zoo.config.groups import GROUPS
 from zoo.errors import ConfigError, InterruptedRunError, get_reason, quote_value
-from zoo.io import locks
-from zoo.io.atomic import make_timestamped_dir, remove_partial, write_text
-from zoo.io.config_files import LARGEST_LIST, dump_yaml, make_no_alias_loader, read_json, read_text
+from zoo.io import (
+    LARGEST_LIST,
+    dump_yaml,
+    make_no_alias_loader,
+    make_timestamped_dir,
+    read_json,
+    read_text,
+    remove_partial,
+    write_text,
+)
 from zoo.training.run_config import CONFIG, RESULT
 from zoo.training.run_dir import get_runs_folder, is_locked
 
@@ -69,6 +76,14 @@ class Job:
             return dict(read_json(path))
         except ValueError as error:
             raise ConfigError(f"{path} is damaged ({error}); remove it, and the run is evaluated again") from error
+
+    def select_headline(self, measured: Sequence[str]) -> list[str]:
+        """Selects the metrics among `measured` that the closing table of the run shows."""
+        from zoo.config.instantiate import resolve_target
+
+        task = resolve_target(compose.compose(self.overrides)["model"]["_target_"], "model", is_root=True)
+        of_test = [name for name in (f"test/{metric}" for metric in task.headline) if name in measured]
+        return [*of_test, *(name for name in measured if name.startswith("truth/"))]
 
     def arguments(self) -> list[str]:
         """Returns the arguments of the command line that start the run, or continue it."""

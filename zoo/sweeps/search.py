@@ -19,10 +19,11 @@ from typing import Any
 from zoo.config import compose
 from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError, did_you_mean
+from zoo.io import write_csv
 from zoo.sweeps.grid import parse_overrides
 from zoo.sweeps.jobs import SUMMARY, Job, Sweep, open_sweep
-from zoo.sweeps.summary import select_headline, write_csv
-from zoo.training.callbacks.pruning import TRIAL, open_study
+from zoo.training.callbacks.pruning import open_study
+from zoo.training.run_config import TRIAL
 
 DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
 """Options `hydra.sweeper.*` with their defaults. Without a metric, the model's primary one is taken."""
@@ -38,7 +39,6 @@ def run(overrides: list[str], own: Sequence[str], options: Mapping[str, str]) ->
         import optuna
     except ModuleNotFoundError as error:
         raise ConfigError('hydra/sweeper=optuna needs its package: pip install "attention-zoo[sweep]"') from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     settings = parse_settings(options)
     fixed, space = parse_space(own)
     count = int(settings["n_trials"])
@@ -106,7 +106,7 @@ def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
         return 1
     best = sweep.jobs[study.best_trial.number]
     metrics = best.metrics() or {}
-    figures = {name: metrics[name] for name in select_headline(best.overrides, list(metrics))}
+    figures = {name: metrics[name] for name in best.select_headline(list(metrics))}
     print(f"best {settings['metric']} {study.best_value:.4f}: {' '.join(f'{k}={v}' for k, v in best.chosen.items())}")
     print("  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     print(f"{sweep.folder}: sweep.yaml, summary.csv, study.log; the best run: {best.run_dir}")

@@ -16,11 +16,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo import distributed
 from zoo.attention import Attention
-from zoo.cpu_memory import disable_onednn_cache
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.loader import Loader
 from zoo.data.splits import SPLITS
 from zoo.errors import ConfigError, DataError
+from zoo.memory import disable_onednn_cache
 from zoo.optim import OptimizerConfig
 from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import CommandOption

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int, Num
 
 from zoo.data.ragged import RaggedArray
 from zoo.data.splits import SPLITS
-from zoo.plurals import count_noun, pluralize
+from zoo.errors import count_noun, pluralize
 
 _MOST_LABELS, _RAREST, _LONGEST = 12, 3, 3
 

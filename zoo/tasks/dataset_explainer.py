@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from zoo.data.loader import Loader
+from zoo.errors import count_noun
 from zoo.maps.explainer import Explainer, MapOptions, Table
-from zoo.plurals import count_noun
 from zoo.tasks.batching import Examples
 from zoo.tasks.prediction_order import iter_rows, spread, to_frames
 

@@ -11,8 +11,7 @@ from jaxtyping import Bool, Int
 
 from zoo.data.option_hints import skip_hint
 from zoo.data.tables import OnBadRow, RowError, collect_error
-from zoo.errors import DataError, warn
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, warn
 from zoo.tasks.base import TaskData
 from zoo.tasks.command_options import CommandOption
 

@@ -14,6 +14,7 @@ from zoo import attention, distributed
 from zoo.attention import Recording, record, sites
 from zoo.errors import ConfigError
 from zoo.tasks.base import Task
+from zoo.training.run_config import get_active_penalties
 
 if TYPE_CHECKING:
     from zoo.attention import PenaltySum
@@ -40,7 +41,7 @@ def add_attention_penalties(module: Task, config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: An option does not fit, or the model has no attention.
     """
-    options = get_active(config)
+    options = get_active_penalties(config)
     if not options:
         return
     layers = options.pop("layers", None)
@@ -67,13 +68,6 @@ def add_attention_penalties(module: Task, config: Mapping[str, Any]) -> None:
         return {**output, "loss": output["loss"] + penalty} if isinstance(output, Mapping) else output + penalty
 
     module.training_step = training_step  # type: ignore[method-assign]
-
-
-def get_active(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a group `penalty` that have an effect: weights other than 0, and `layers`."""
-    factors = {name: config[name] for name in PENALTIES if config.get(name)}
-    layers = {} if config.get("layers") is None else {"layers": config["layers"]}
-    return {**factors, **layers} if factors else {}
 
 
 def _sum_penalties(module: Task, batch: Any, maps: Recording, factors: Mapping[str, float]) -> Tensor:

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.config import compatibility, compose, option_types
+from zoo.config import checks, compose
 from zoo.errors import ConfigError
-from zoo.io.atomic import write_text
+from zoo.io import write_text
 from zoo.tasks.base import Task, TaskData
 from zoo.training import summary
 from zoo.training.run_config import RunConfig
-from zoo.training.setup import build_task, seed_generators, setup_data
-from zoo.training.trainer import silence_lightning
+from zoo.training.setup import build_task, seed_generators, setup_data, silence_lightning
 
 Result = Mapping[str, Any]
 """Name, metrics and seconds of a baseline."""
@@ -29,7 +28,7 @@ def compose_with_model(overrides: Sequence[str]) -> dict[str, Any]:
     data = compose.get_value(overrides, "data")
     if data is None:
         raise ConfigError("say which data: zoo baseline data=NAME ..., with the options of zoo train")
-    models = compatibility.find_models(data)
+    models = checks.find_models(data)
     if not models:
         raise ConfigError(f"data={data}: no model is trained on such data; say which: model=NAME")
     return compose.compose([f"model={models[0]}", *overrides])
@@ -39,8 +38,7 @@ def run(overrides: Sequence[str]) -> Path:
     """Measures all baselines, prints them, and writes them to a JSON file."""
     silence_lightning()
     tree = compose_with_model(overrides)
-    option_types.check(tree)
-    compatibility.check(tree)
+    checks.check(tree)
     config = RunConfig(tree)
     seed_generators(config)
     data = setup_data(config)

@@ -18,12 +18,10 @@ from typing import Any
 import torch
 
 from zoo import distributed, processes
-from zoo.errors import ConfigError, InterruptedRunError, ZooError, warn
-from zoo.plurals import count_noun
-from zoo.training import worker_errors
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, count_noun, warn
 from zoo.training.run_config import CONFIG, LAST, RunConfig
 from zoo.training.run_dir import RunDir
-from zoo.training.run_errors import make_resume_hint
+from zoo.training.run_errors import make_resume_hint, read_error, to_training_error
 
 _MOST_PER_CORE = 4
 """Processes for each core of the processor, for trials; each takes some hundred megabytes."""
@@ -59,15 +57,15 @@ def check_shared(config: RunConfig) -> None:
 
 def should_launch(config: RunConfig) -> bool:
     """Returns whether this process has to start workers: it is none, and the options ask for several."""
-    trainer = config.trainer
-    if distributed.is_worker() or count_devices(trainer) * count_nodes(trainer) == 1:
+    devices, nodes = count_devices(config.trainer), int(config.trainer.get("num_nodes", 1))
+    if distributed.is_worker() or devices * nodes == 1:
         return False
     check_shared(config)
-    _check_cores(trainer)
-    if count_nodes(trainer) > 1:
+    _check_cores(config.trainer)
+    if nodes > 1:
         raise ConfigError(
-            f"trainer.num_nodes={count_nodes(trainer)}: start the same command on every node, by srun (SLURM) or by "
-            f"torchrun --nnodes={count_nodes(trainer)} --nproc-per-node={count_devices(trainer)} --rdzv-backend=c10d "
+            f"trainer.num_nodes={nodes}: start the same command on every node, by srun (SLURM) or by "
+            f"torchrun --nnodes={nodes} --nproc-per-node={devices} --rdzv-backend=c10d "
             "--rdzv-endpoint=FIRST_NODE:29500 train.py ...; see docs/scaling.md"
         )
     return True
@@ -111,11 +109,6 @@ def count_devices(trainer: Mapping[str, Any]) -> int:
     return devices
 
 
-def count_nodes(trainer: Mapping[str, Any]) -> int:
-    """Counts the nodes."""
-    return int(trainer.get("num_nodes", 1))
-
-
 def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
     trainer = config.trainer
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -153,9 +146,9 @@ def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
         try:
             elastic_launch(settings, entry)(*arguments)
         except ChildFailedError as error:
-            raise worker_errors.to_training_error(Path(logs), error, run_dir) from None
+            raise to_training_error(Path(logs), error, run_dir) from None
         except SignalException as error:
-            raise worker_errors.read_error(Path(logs)) or InterruptedRunError(
+            raise read_error(Path(logs)) or InterruptedRunError(
                 f"stopped by {signal.Signals(error.sigval).name}{make_resume_hint(run_dir)}"
             ) from None
         finally:

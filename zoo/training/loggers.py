@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from zoo.errors import ConfigError
-from zoo.io.atomic import open_atomic
+from zoo.io import open_atomic
 from zoo.types import PositiveInt, validate_ranges
 
 

@@ -16,8 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from zoo.data.loader import Loader
-from zoo.errors import ZooError
-from zoo.plurals import count_noun
+from zoo.errors import ZooError, count_noun
 from zoo.tasks.base import Task, TaskData
 
 _CONTROL_GROUP = Path("/sys/fs/cgroup")

@@ -23,19 +23,24 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
-from zoo.config import compatibility, compose, instantiate, option_types
+from zoo.config import checks, compose, instantiate
 from zoo.data.loader import preserve_rng
 from zoo.data.tables import collect_errors
-from zoo.errors import ConfigError, ProblemsError, ZooError, escape_control, truncate
-from zoo.out_of_memory import is_out_of_memory
-from zoo.plurals import count_noun
+from zoo.errors import ConfigError, ProblemsError, ZooError, count_noun, escape_control, join_few, truncate
+from zoo.memory import is_out_of_memory
 from zoo.tasks.base import Invariance, Task, TaskData
 from zoo.training import run_dir as run_directory
-from zoo.training.evaluation import check_trainable, describe_empty_splits
+from zoo.training.evaluation import describe_empty_splits
 from zoo.training.memory import find_excess, read_field, try_estimate
 from zoo.training.run_config import RunConfig
-from zoo.training.setup import read_data, seed_generators, setup_module
-from zoo.training.trainer import make_trainer, silence_lightning
+from zoo.training.setup import (
+    check_trainable,
+    make_trainer,
+    read_data,
+    seed_generators,
+    setup_module,
+    silence_lightning,
+)
 
 _MAX_LISTED = 200
 _MAX_SECONDS = 30.0
@@ -78,10 +83,9 @@ def show(overrides: Sequence[str]) -> None:
 
 def _iter_option_errors(tree: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each option that does not fit. Sizes are not known yet."""
-    yield from option_types.iter_errors(tree)
-    if any(True for _ in option_types.iter_key_errors(tree)):
+    yield from checks.iter_errors(tree)
+    if any(True for _ in checks.iter_key_errors(tree)):
         return
-    yield from compatibility.iter_errors(tree)
     run_dir = tree["run_dir"]
     if run_dir is not None and tree["resume"] is None:
         try:
@@ -238,10 +242,10 @@ def _iter_gradient_errors(module: Task, loss: float) -> Iterator[str]:
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
     unused = [name for name, p in trainable.items() if p.grad is None]
     if unused:
-        yield f"the loss does not depend on {_join_few(unused)}: use them, or freeze them with optimization.freeze"
+        yield f"the loss does not depend on {join_few(unused, 10)}: use them, or freeze them with optimization.freeze"
     infinite = [name for name, p in trainable.items() if p.grad is not None and not torch.isfinite(p.grad).all()]
     if infinite and math.isfinite(loss):
-        yield f"the gradient of {_join_few(infinite)} is not finite"
+        yield f"the gradient of {join_few(infinite, 10)} is not finite"
 
 
 @torch.no_grad()
@@ -310,7 +314,3 @@ def _measure_peak(device: torch.device) -> int:
 
 def _format_bytes(count: int) -> str:
     return f"{count / 2**30:.2f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
-
-
-def _join_few(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

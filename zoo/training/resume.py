@@ -17,11 +17,10 @@ from typing import Any
 from zoo import distributed
 from zoo.checkpoints import checkpoint, untrusted
 from zoo.errors import CheckpointError, ConfigError
-from zoo.io.atomic import remove_partial
+from zoo.io import remove_partial
 from zoo.training import loggers, resume_state
 from zoo.training import run_dir as run_directory
-from zoo.training.attention_penalties import get_active
-from zoo.training.run_config import CONFIG, LAST, RESULT, RunConfig
+from zoo.training.run_config import CONFIG, LAST, RESULT, RunConfig, get_active_penalties
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,8 @@ def load_resume_state(config: Mapping[str, Any], *, may_have_origin: bool = Fals
     _check_epochs(content, config, path)
     stored = content["zoo"]["config"]
     differing = _list_differences(stored["model"], config["model"], "model")
-    differing += _list_differences(
-        get_active(stored.get("penalty", {})), get_active(config.get("penalty", {})), "penalty"
-    )
+    penalties, own_penalties = (get_active_penalties(options.get("penalty", {})) for options in (stored, config))
+    differing += _list_differences(penalties, own_penalties, "penalty")
     if differing:
         raise CheckpointError(
             f"{path} is of another model or recipe; not equal: {', '.join(differing[:5])}. "
@@ -100,12 +98,15 @@ def load_resume_state(config: Mapping[str, Any], *, may_have_origin: bool = Fals
 
 def restore_run_files(config: Mapping[str, Any], run_dir: Path, content: Mapping[str, Any] | None) -> None:
     """Restores the files of the run directory as they were when the checkpoint was written; a new run has none."""
-    if os.environ.get("RANK", "0") != "0":
+    if not distributed.is_rank_zero():
         return
+    best_step, logged_steps = None, 0
     if content is not None:
         _copy_run_files(Path(config["resume"]), run_dir)
-    _reconcile_checkpoints(run_dir / "checkpoints", None if content is None else _get_best_step(content))
-    loggers.truncate_metrics(run_dir / "metrics.csv", 0 if content is None else _count_steps(content))
+        best_step = content["callbacks"]["CheckpointAndStop"]["best_step"]
+        logged_steps = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
+    _reconcile_checkpoints(run_dir / "checkpoints", best_step)
+    loggers.truncate_metrics(run_dir / "metrics.csv", logged_steps)  # later rows are out of date
 
 
 def _copy_run_files(source: Path, run_dir: Path) -> None:
@@ -127,12 +128,6 @@ def _check_epochs(content: Mapping[str, Any], config: Mapping[str, Any], path: A
             f"{path} has trained for {epochs} epochs already, and data.max_epochs is {most}: give at least "
             f"data.max_epochs={epochs} to continue it, or look at its weights: zoo evaluate {shlex.quote(str(best))}"
         )
-
-
-def _count_steps(content: Mapping[str, Any]) -> int:
-    """Counts the logged steps at the time of the checkpoint; later rows of metrics.csv are out of date."""
-    logged: int = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
-    return logged
 
 
 def _reconcile_checkpoints(checkpoints: Path, best_step: int | None) -> None:
@@ -157,12 +152,6 @@ def _reconcile_checkpoints(checkpoints: Path, best_step: int | None) -> None:
                 "Put that one there, or start a new run from the weights with init="
             )
     previous.unlink(missing_ok=True)
-
-
-def _get_best_step(content: Mapping[str, Any]) -> int | None:
-    """Returns the step of the best weights when a last.ckpt was written."""
-    step: int | None = content["callbacks"]["CheckpointAndStop"]["best_step"]
-    return step
 
 
 def _get_age(run_dir: Path) -> float:

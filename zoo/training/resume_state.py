@@ -31,11 +31,6 @@ def is_step_boundary(trainer: pl.Trainer) -> bool:
     return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
 
 
-def any_rank(trainer: pl.Trainer, wish: bool) -> bool:
-    """Returns whether any process wishes it. All processes save a checkpoint together."""
-    return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
-
-
 def rewind_progress(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
     """Sets Lightning's counters to the point before a batch, as if that batch had not begun; returns that point."""
     fit = loops["fit_loop"]
@@ -104,15 +99,6 @@ def _to_numpy_state(states: Mapping[str, Any]) -> tuple[Any, ...]:
     if keys.shape != (_WORDS,) or (keys >> 32).any() or not 0 <= place <= _WORDS:  # NumPy would read beyond its end
         raise ValueError(f"NumPy's state is not {_WORDS} words of 32 bits, and a place among them")
     return numpy["name"], keys.numpy().astype(np.uint32), place, numpy["has_gauss"], numpy["gauss"]
-
-
-def gather_states(trainer: pl.Trainer, states: Any) -> list[Any]:
-    """Gathers the states of every process, in the order of their ranks."""
-    if trainer.world_size == 1:
-        return [states]
-    gathered: list[Any] = [None] * trainer.world_size
-    torch.distributed.all_gather_object(gathered, states)
-    return gathered
 
 
 @contextmanager

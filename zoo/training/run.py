@@ -8,29 +8,33 @@ import pytorch_lightning as pl
 
 from zoo import distributed
 from zoo.checkpoints.checkpoint import make_metadata
-from zoo.config import compatibility, option_types
-from zoo.cpu_memory import disable_malloc_trim
+from zoo.config import checks
 from zoo.data.loader import explain_worker_death
 from zoo.errors import InterruptedRunError, warn
-from zoo.processes import raise_on_signals
+from zoo.memory import disable_malloc_trim
+from zoo.processes import handle_signals, raise_interrupted
 from zoo.tasks.base import Task, TaskData
 from zoo.training import launch, loggers, resume, summary
 from zoo.training.callbacks.guards import GracefulShutdown
-from zoo.training.evaluation import describe_empty_splits
-from zoo.training.results import evaluate_and_report
+from zoo.training.evaluation import describe_empty_splits, evaluate_and_report
 from zoo.training.run_config import RunConfig
 from zoo.training.run_dir import RunDir
 from zoo.training.run_errors import Phase
-from zoo.training.setup import seed_generators, set_threads, setup_data, setup_module
-from zoo.training.trainer import make_run_trainer, silence_lightning
+from zoo.training.setup import (
+    make_run_trainer,
+    seed_generators,
+    set_threads,
+    setup_data,
+    setup_module,
+    silence_lightning,
+)
 
 
 def train(config: RunConfig) -> dict[str, Any]:
     """Trains, evaluates and reports; returns the content of metrics.json."""
     silence_lightning()
     disable_malloc_trim()
-    option_types.check(config.tree)
-    compatibility.check(config.tree)
+    checks.check(config.tree)
     config = launch.connect(config)
     needs_workers = launch.should_launch(config)
     config, origin = resume.load(config)
@@ -71,7 +75,7 @@ def _fit(config: RunConfig, run_dir: RunDir, trainer: pl.Trainer, module: Task, 
 
 def _evaluate(config: RunConfig, run_dir: RunDir, trainer: pl.Trainer, module: Task, data: TaskData) -> dict[str, Any]:
     run_dir.phase = Phase.EVALUATION
-    with explain_worker_death(), raise_on_signals():
+    with explain_worker_death(), handle_signals(raise_interrupted):
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         if any(isinstance(callback, GracefulShutdown) and callback.request.received for callback in callbacks):
             raise InterruptedRunError

@@ -1,4 +1,4 @@
-"""Holds the resolved configuration of one run, and the names of the files in its directory."""
+"""Holds the resolved configuration of one run, and the names of the files in its directory and of its environment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
+TRIAL = "ZOO_TRIAL"
+"""The environment variable of a trial: journal, pruner, direction and metric of the search, and the trial's number."""
 
 
 @dataclass(frozen=True)
@@ -90,3 +92,10 @@ class RunConfig:
     def replace(self, **changes: Any) -> Self:
         """Returns a configuration with other values at the top of the tree."""
         return type(self)({**self.tree, **changes})
+
+
+def get_active_penalties(penalties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of the group `penalty` that have an effect: weights other than 0, and `layers`."""
+    factors = {name: factor for name, factor in penalties.items() if factor and name != "layers"}
+    layers = {} if penalties.get("layers") is None else {"layers": penalties["layers"]}
+    return {**factors, **layers} if factors else {}

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from zoo import distributed
+from zoo import distributed, locks
 from zoo.config import legacy_names
 from zoo.errors import ConfigError, ZooError
-from zoo.io import locks
-from zoo.io.atomic import make_timestamped_dir, write_text
-from zoo.io.config_files import dump_yaml, read_yaml
+from zoo.io import dump_yaml, make_timestamped_dir, read_yaml, write_text
 from zoo.processes import has_lost_launcher
 from zoo.training.run_config import BEST, CONFIG, LAST, RESULT, RunConfig
 from zoo.training.run_errors import Phase, translate_error
@@ -185,7 +183,7 @@ def lock(run_dir: Path, *, shared: bool = False) -> Iterator[int | None]:
     Yields:
         The descriptor of the lock; None in a worker other than the first.
     """
-    if os.environ.get("RANK", "0") != "0":  # of several processes the first one has the lock
+    if not distributed.is_rank_zero():  # of several processes the first one has the lock
         yield None
         return
     handle = os.open(run_dir, os.O_RDONLY)

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from zoo import console as terminal
-from zoo.errors import escape_cell, quote_value
-from zoo.plurals import count_noun
+from zoo.errors import count_noun, escape_cell, quote_value
 
 if TYPE_CHECKING:
     from zoo.checkpoints.finetune import TransferReport

@@ -6,12 +6,13 @@ import signal
 import sys
 from pathlib import Path
 
-from zoo import out_of_memory
+from zoo import memory
 from zoo.errors import InterruptedRunError, ZooError
-from zoo.io.config_files import read_yaml
+from zoo.io import read_yaml
 from zoo.processes import end_with_parent, wait_for_parent
-from zoo.training import run, worker_errors
+from zoo.training import run
 from zoo.training.run_config import RunConfig
+from zoo.training.run_errors import write_error
 
 
 def main(path: str, launcher: int) -> int:
@@ -21,13 +22,13 @@ def main(path: str, launcher: int) -> int:
     try:
         run.train(config)
     except ZooError as error:
-        worker_errors.write_error(error)
+        write_error(error)
         return 130 if isinstance(error, InterruptedRunError) else 2
     except Exception as error:
-        if out_of_memory.is_out_of_memory(error):
-            worker_errors.write_error(out_of_memory.explain(error, out_of_memory.advise(config.data)))
+        if memory.is_out_of_memory(error):
+            write_error(memory.explain(error, memory.advise(config.data)))
             return 2
-        worker_errors.write_error(error)
+        write_error(error)
         return 1
     return 0
 

@@ -21,7 +21,7 @@ from zoo.tasks.vision.batch import ImageBatch
 from zoo.tasks.vision.datasets import planted_glimpse
 from zoo.tasks.vision.task import ImageClassifier
 from zoo.training.preflight import try_batch
-from zoo.training.trainer import make_command_trainer
+from zoo.training.setup import make_command_trainer
 
 NAMES = ("apple", "bread", "cup", "dish", "egg", "fork", "glass")
 SMALL = ("model.net.dim=16", "model.net.layers=2", "model.net.heads=2", "model.net.hidden=16", "model.net.patch=8")

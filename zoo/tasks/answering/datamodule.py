@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from zoo.data.splits import NONE, TRAIN
-from zoo.errors import CheckpointError, ConfigError, join_names, warn
-from zoo.plurals import count_noun
+from zoo.errors import CheckpointError, ConfigError, count_noun, join_names, warn
 from zoo.tasks.answering.batch import UNKNOWN, QABatch, QuestionExample
 from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
 from zoo.tasks.answering.data.answer_table import read_answer_table

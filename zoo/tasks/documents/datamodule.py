@@ -17,8 +17,7 @@ from jaxtyping import Int
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import parse_number
-from zoo.errors import CheckpointError, ConfigError
-from zoo.plurals import count_noun
+from zoo.errors import CheckpointError, ConfigError, count_noun
 from zoo.tasks.base import TaskData
 from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, replace_given

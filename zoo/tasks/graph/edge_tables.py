@@ -10,10 +10,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from zoo.attention.recording.attention_map import AttentionMap
+from zoo.errors import count_noun
 from zoo.maps import dataframes, diagnose
 from zoo.maps.build_labelled_map import Heads, label_map, mean_of_heads
 from zoo.maps.labelled_map import LabelledMap
-from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import torch
 
 from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
-from zoo.errors import DataError
+from zoo.errors import DataError, count_noun
 from zoo.maps import LabelledMap, describe, label_map
 from zoo.maps.explainer import (
     ExplainedExample,
@@ -22,7 +22,6 @@ from zoo.maps.explainer import (
     picture_name,
 )
 from zoo.maps.export import list_sizes
-from zoo.plurals import count_noun
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.edge_tables import Limits, edges, entropies, limits
 from zoo.tasks.graph.graph import TEST

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, sites
+from zoo.errors import count_noun
 from zoo.maps import LabelledMap, describe, label_map
 from zoo.maps.explainer import ExplainedExample, Explainer, LabelledAttention, MapOptions, Table, picture_name
-from zoo.plurals import count_noun
 from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import gold_positions, group_by_user, map_name, occlusion, some_users
 from zoo.tasks.recommendation.maps.perturbation import PerturbableHistory

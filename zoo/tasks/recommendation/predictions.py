@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.errors import ConfigError, warn
+from zoo.errors import ConfigError, count_noun, warn
 from zoo.maps.describe import number
-from zoo.plurals import count_noun
 from zoo.tasks.base import EXAMPLE
 from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import occlusion

@@ -18,10 +18,9 @@ from zoo.attention import AttentionMap, GuidanceCrossEntropy, NoStopPenalty, rec
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
-from zoo.errors import ConfigError, DataError
+from zoo.errors import ConfigError, DataError, count_noun
 from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.optim import OptimizerConfig
-from zoo.plurals import count_noun
 from zoo.tasks.seq2seq.alignment_diagnostics import AlignmentCollapseMonitor
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig, MaxLength
 from zoo.tasks.seq2seq.decoding_options import WRITING_OPTIONS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from zoo.errors import ConfigError
-from zoo.io.atomic import open_atomic, write_text
+from zoo.io import open_atomic, write_text
 from zoo.maps.explainer import picture_name
 from zoo.tasks.speech.timestamps import Timed, Times
 

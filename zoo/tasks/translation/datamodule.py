@@ -14,8 +14,7 @@ from jaxtyping import Bool, Int
 from zoo.data.line_index import TextLines
 from zoo.data.ragged import RaggedArray, RaggedBuilder
 from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.errors import CheckpointError, ConfigError, warn
-from zoo.plurals import count_noun
+from zoo.errors import CheckpointError, ConfigError, count_noun, warn
 from zoo.tasks.base import TaskData
 from zoo.tasks.baselines import Texts
 from zoo.tasks.batching import BatchOptions, Examples

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from zoo.data.transfer import to_device
-from zoo.errors import DataError
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun
 
 
 @dataclass(frozen=True, eq=False)

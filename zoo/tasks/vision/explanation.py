@@ -13,6 +13,7 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, sites
 from zoo.attention.recording.recorder import Recording
+from zoo.errors import pluralize
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
 from zoo.maps.explainer import (
@@ -25,7 +26,6 @@ from zoo.maps.explainer import (
     picture_name,
 )
 from zoo.nn.images.classifier import TokenNet
-from zoo.plurals import pluralize
 from zoo.tasks.vision.batch import ImageBatch, Picture, collate
 from zoo.tasks.vision.maps.heatmaps import Explanation
 from zoo.tasks.vision.maps.image_table import Survey

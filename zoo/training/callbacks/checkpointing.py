@@ -6,13 +6,14 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 from torch import Tensor
 
+from zoo import distributed
 from zoo.checkpoints import checkpoint
 from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, did_you_mean
@@ -123,7 +124,7 @@ class CheckpointAndStop(pl.Callback):
             trainer.fit_loop._restarting = False  # else ReduceLROnPlateau skips the end of this epoch
         if resume_state.is_step_boundary(trainer):
             is_due = time.monotonic() - self._saved_at >= self.save_every_seconds
-            if resume_state.any_rank(trainer, is_due):
+            if distributed.all_reduce_any(is_due):
                 self.save(trainer)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -168,8 +169,8 @@ class CheckpointAndStop(pl.Callback):
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
         content["zoo"] = {**self.metadata, "metrics": get_logged_metrics(trainer)}
         content["exactly"] = {
-            "generators": resume_state.gather_states(trainer, resume_state.get_rng_state()),
-            "epoch_metrics": resume_state.gather_states(trainer, PartialEpochMetrics.state(trainer, pl_module)),
+            "generators": distributed.all_gather_object(resume_state.get_rng_state()),
+            "epoch_metrics": distributed.all_gather_object(PartialEpochMetrics.state(trainer, pl_module)),
         }
         content["exactly"]["place"] = resume_state.rewind_progress(content["loops"], trainer.accumulate_grad_batches)
 
@@ -264,19 +265,18 @@ def _link_or_copy(path: Path, name: Path) -> None:
             shutil.copyfile(path, name)
 
 
-def _is_disk_error(error: BaseException | None) -> bool:
-    depth = 0
-    while error is not None and depth < 10:
-        if isinstance(error, OSError) or "PytorchStreamWriter" in str(error) or "unexpected pos" in str(error):
-            return True
-        error, depth = error.__cause__ or error.__context__, depth + 1
-    return False
+def _is_disk_error(error: BaseException) -> bool:
+    signs = ("PytorchStreamWriter", "unexpected pos")
+    return any(isinstance(cause, OSError) or any(map(str(cause).__contains__, signs)) for cause in _iter_causes(error))
 
 
 def _find_reason(error: BaseException) -> str:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return str(error).splitlines()[0]
+    reasons = (cause.strerror for cause in _iter_causes(error) if isinstance(cause, OSError) and cause.strerror)
+    return next(reasons, str(error).splitlines()[0])
+
+
+def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error, and those in whose handling it was raised."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,4 +1,4 @@
-"""Stops a run early without losing it: at a loss that is not finite, at Ctrl-C and at SIGTERM."""
+"""Stops a run without losing it: at a loss that is not finite, at unused parameters, at Ctrl-C and at SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from zoo import distributed, processes
-from zoo.errors import InterruptedRunError, TrainingError
-from zoo.training.resume_state import any_rank, is_step_boundary
+from zoo.errors import ConfigError, InterruptedRunError, TrainingError, join_few
+from zoo.training.resume_state import is_step_boundary
 
 _NOTICE = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
 
@@ -40,7 +40,7 @@ class NanGuard(pl.Callback):
             return  # the scaler skips such steps itself
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
         is_bad = bool(gradients) and not bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients)))
-        if any_rank(trainer, is_bad):
+        if distributed.all_reduce_any(is_bad):
             self._stop(trainer, "a gradient is not finite")
 
     def _stop(self, trainer: pl.Trainer, problem: str) -> None:
@@ -58,8 +58,7 @@ def _describe_ids(batch: Any) -> str:
     ids = getattr(batch, "ids", None)
     if ids is None or not len(ids):
         return "a batch without ids"
-    first_ids = ", ".join(repr(str(identifier)) for identifier in ids[:5])
-    return f"ids {first_ids}" + (f" and {len(ids) - 5:,} more" if len(ids) > 5 else "")
+    return f"ids {join_few([repr(str(identifier)) for identifier in ids])}"
 
 
 def _find_not_finite(batch: Any) -> Iterator[str]:
@@ -68,6 +67,27 @@ def _find_not_finite(batch: Any) -> Iterator[str]:
         value = value if isinstance(value, Tensor) else getattr(value, "values", value)  # of sparse features
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
             yield name
+
+
+class UnusedParameterCheck(pl.Callback):
+    """With several processes, refuses parameters that the loss does not depend on, before the first step.
+
+    DDP waits for the gradient of every parameter, and would report the missing ones a step later, by number.
+    """
+
+    def __init__(self) -> None:
+        self._checked = False
+
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._checked or trainer.world_size == 1:
+            return
+        self._checked = True
+        names = [n for n, p in pl_module.named_parameters() if p.requires_grad and p.grad is None]
+        if names:
+            raise ConfigError(
+                f"the loss does not depend on {join_few(names)}; with several processes every parameter must be used: "
+                f"take it out of the model, or freeze it: optimization.freeze=[{names[0]}]"
+            )
 
 
 class GracefulShutdown(pl.Callback):
@@ -88,7 +108,7 @@ class GracefulShutdown(pl.Callback):
             signal.signal(number, self._ask)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if is_step_boundary(trainer) and any_rank(trainer, self.request.received is not None):
+        if is_step_boundary(trainer) and distributed.all_reduce_any(self.request.received is not None):
             sender = self.request.received.name if self.request.received is not None else "another process"
             raise InterruptedRunError(f"stopped by {sender} after step {trainer.global_step}")
 

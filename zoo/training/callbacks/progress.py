@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal, a line for each epoch elsewhere."""
+"""The progress of a run: a bar on a terminal, a line for each epoch elsewhere; and how long it waits for its data."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from zoo.data.loader import Loader
 from zoo.training.loggers import get_logged_metrics
 
 _SPEED_WIDTH = 60
@@ -131,3 +132,26 @@ def _format_metrics(trainer: pl.Trainer) -> list[str]:
     loss = {"train/loss": metrics["train/loss"]} if "train/loss" in metrics else {}  # not in the first batch
     other_metrics = {name: value for name, value in metrics.items() if "train/" not in name}
     return [f"{name} {value:.4f}" for name, value in {**loss, **other_metrics}.items()]
+
+
+class DataWaitTimer(pl.Callback):
+    """Adds up for how many seconds training and validation wait for batches, in all sessions of a run."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._take(trainer.train_dataloader)
+
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._take(trainer.val_dataloaders)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seconds = state_dict["seconds"]
+
+    def _take(self, loader: Any) -> None:
+        if isinstance(loader, Loader):
+            self.seconds += loader.pop_wait_time()

@@ -10,9 +10,7 @@ import pytorch_lightning as pl
 
 from zoo import distributed
 from zoo.training.loggers import get_logged_metrics
-
-TRIAL = "ZOO_TRIAL"
-"""The environment variable with the search's journal, pruner, direction and metric, and the number of the trial."""
+from zoo.training.run_config import TRIAL
 
 
 def open_study(journal: str, pruner: str, direction: str) -> Any:
@@ -34,8 +32,8 @@ def open_study(journal: str, pruner: str, direction: str) -> Any:
 class PruningCallback(pl.Callback):
     """Reports the metric after every validation, and asks the pruner whether to stop."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] = json.loads(os.environ[TRIAL])
         self._trial: Any = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -57,8 +55,3 @@ class PruningCallback(pl.Callback):
         if trainer.current_epoch not in trials[self._settings["trial"]].intermediate_values:
             self._trial.report(value, trainer.current_epoch)  # a resumed run repeats some
         return bool(self._trial.should_prune())
-
-
-def make_pruning_callbacks() -> list[PruningCallback]:
-    """Returns a PruningCallback if a search started this run."""
-    return [PruningCallback(json.loads(os.environ[TRIAL]))] if TRIAL in os.environ else []

@@ -14,8 +14,7 @@ from zoo.data.json_lines import open_table
 from zoo.data.labels import LabelUse, count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, split_stratified
 from zoo.data.tables import Row, Table, collect_error, message
-from zoo.errors import DataError, join_names, warn
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, join_names, warn
 from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
 from zoo.tasks.vision.data.image_io import ImageError
 from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions, verified, warn_of_animated

@@ -11,8 +11,7 @@ import numpy as np
 from zoo.data.json_lines import open_table
 from zoo.data.splits import NONE, SPLITS, TEST, split_stratified
 from zoo.data.tables import Required, Row, Table, message
-from zoo.errors import DataError, join_names, warn
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, join_names, warn
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.vision.data.image_io import ImageError
 from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions, verified, warn_of_animated

@@ -16,7 +16,7 @@ from zoo.data.line_index import read_lines
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.data.tables import message
 from zoo.errors import DataError
-from zoo.io.config_files import read_json
+from zoo.io import read_json
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions
 from zoo.validation import ValidationError, validate

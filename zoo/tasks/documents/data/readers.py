@@ -23,8 +23,7 @@ from zoo.data.splits import NONE, SPLITS
 from zoo.data.stdin import original_path
 from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collect_error, message
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import DataError, join_names, warn
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, join_names, warn
 from zoo.tasks.documents.data.corpus import Corpus, TextCollector
 from zoo.tasks.documents.label_set import Targets
 from zoo.text.html import remove_markup

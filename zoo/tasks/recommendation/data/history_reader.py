@@ -11,8 +11,7 @@ import numpy as np
 
 from zoo.data.option_hints import format_option
 from zoo.data.tables import Row, Table, collect_errors, message
-from zoo.errors import DataError, did_you_mean
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, did_you_mean
 from zoo.tasks.recommendation.data.interaction_log import Duplicates, Log, make_log
 from zoo.tasks.recommendation.data.interactions import InteractionCollector, Interactions, Vocabulary
 from zoo.tasks.recommendation.data.parquet import ParquetTable

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64, Integer, Num
 
 from zoo.data.option_hints import format_option
-from zoo.errors import ConfigError, DataError, did_you_mean, join_names
-from zoo.plurals import count_noun
+from zoo.errors import ConfigError, DataError, count_noun, did_you_mean, join_names
 from zoo.tasks.recommendation.batch import UNKNOWN
 
 Duplicates = Literal["keep", "drop"]

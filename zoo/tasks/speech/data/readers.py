@@ -28,8 +28,7 @@ from zoo.data.tables import (
     parse_number,
 )
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import DataError, join_names, warn
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, join_names, warn
 from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, split_of
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import Features

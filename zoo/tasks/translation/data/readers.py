@@ -19,8 +19,7 @@ from zoo.data.option_hints import skip_hint
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.data.stdin import original_path
 from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collect_error, message
-from zoo.errors import DataError, join_names, warn
-from zoo.plurals import count_noun
+from zoo.errors import DataError, count_noun, join_names, warn
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.pair_collector import MOST_CHARACTERS, PairCollector, ReaderOptions, problem_of
 

@@ -17,8 +17,7 @@ from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar, w
 from zoo.data.option_hints import skip_hint
 from zoo.data.splits import NONE, SPLITS, split_stratified
 from zoo.data.tables import OnBadRow, collect_error, is_collecting, message
-from zoo.errors import ConfigError, DataError, did_you_mean, warn
-from zoo.plurals import count_noun
+from zoo.errors import ConfigError, DataError, count_noun, did_you_mean, warn
 from zoo.tasks.vision.data.image_io import MOST_PIXELS, Channels, ImageError, picture_error, read_header, read_picture
 from zoo.tasks.vision.data.image_set import ImageSet
 from zoo.tasks.vision.data.transforms import Preprocessing

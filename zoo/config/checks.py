@@ -1,18 +1,31 @@
-"""Checks the values of a run's options: top-level keys and `trainer.*` by a list, and parts by their signatures.
+"""Checks a configuration before anything is built or written: the values of its options, and whether its data fit.
 
-Messages name an option as it is given, `optimizer.lr`, and not by its place in the model.
+Options at the top and `trainer.*` are checked by a list, and parts by their signatures. Messages name an option as it
+is given, `optimizer.lr`, and not by its place in the model. A model fits data whose examples are of the kind of its own
+default data.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
+from zoo.config import plugins
 from zoo.config.groups import GROUPS_BY_NODE, INJECTED, MECHANISMS
-from zoo.config.typecheck import explain_mismatch
-from zoo.errors import ConfigError
-from zoo.types import AnyFloat, AnyInt, Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Seed, TextPattern
+from zoo.errors import ConfigError, did_you_mean
+from zoo.types import (
+    AnyFloat,
+    AnyInt,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+    TextPattern,
+    explain_mismatch,
+)
 
 _Limit = NonNegativeInt | Fraction
 _Duration = Annotated[str, TextPattern(r"\d+:\d\d:\d\d:\d\d", "days:hours:minutes:seconds, such as 00:01:30:00,")]
@@ -52,19 +65,24 @@ KEYS: dict[str, Any] = {
     "penalty.layers": list[AnyInt | str] | None,
 }
 """The types of options that no signature of this project has."""
+_DEFAULT = re.compile(r"^  - override /data: ([\w-]+)$", re.MULTILINE)
+_TARGET = re.compile(r"^_target_: ([\w.]+)$", re.MULTILINE)
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuses a configuration with an option that does not fit, before anything is built or written."""
+    """Refuses a configuration with an option that does not fit, or with data that the model cannot take."""
     for problem in iter_errors(config):
         raise problem
 
 
 def iter_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Yields an error for each option that does not fit."""
-    yield from iter_key_errors(config)
+    """Yields an error for each option that does not fit, and for data that the model cannot take."""
+    key_errors = list(iter_key_errors(config))
+    yield from key_errors
     if not any(True for _ in _iter_misplaced(config)):
         yield from _iter_part_errors(config)
+    if not key_errors:
+        yield from iter_data_errors(config)
 
 
 def iter_key_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
@@ -114,3 +132,63 @@ def _iter_part_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
 
 def _get_entries(group: Any) -> list[tuple[str, Any]]:
     return list(group.items()) if isinstance(group, Mapping) else []
+
+
+def iter_data_errors(config: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Yields an error if the chosen data have no examples of the kind that the model takes.
+
+    Data of installed packages are not judged: they may serve this project's models by other classes.
+    """
+    model, data = config["names"].get("model"), config["names"].get("data")
+    default = _find_default_data(model)
+    target = config["data"].get("_target_")
+    if default in (None, data) or not _is_ours(target) or not _is_ours(_find_target(default)):
+        return
+    kind = _resolve_kind(_find_target(default))
+    if _resolve_kind(target) == kind:
+        return
+    targets = {name: _find_target(name) for name in plugins.find_choices("data")}
+    choices = [name for name, candidate in targets.items() if _is_ours(candidate) and _resolve_kind(candidate) == kind]
+    yield ConfigError(f"model={model} cannot be trained on data={data}. Data that fit: {', '.join(choices)}.")
+
+
+def find_models(data: str) -> list[str]:
+    """Returns the names of the models that data of this name fit, those first whose own data they are."""
+    if data not in (choices := plugins.find_choices("data")):
+        raise ConfigError(f"there is no data {data!r}. {did_you_mean(data, choices)}")
+    target = _find_target(data)
+    defaults = {name: _find_default_data(name) for name in plugins.find_choices("model")}
+    targets = {name: _find_target(default) for name, default in defaults.items()}
+    own_models = [name for name, candidate in targets.items() if _is_ours(candidate)] if _is_ours(target) else []
+    models = [name for name in own_models if _resolve_kind(targets[name]) == _resolve_kind(target)]
+    other_models = [name for name, default in defaults.items() if default == data and name not in models]
+    return sorted(models, key=lambda name: defaults[name] != data) + other_models
+
+
+def _find_default_data(model: str | None) -> str | None:
+    """Returns the name of the data that a model's file chooses."""
+    return _find_last(_DEFAULT, "model", model)
+
+
+def _find_target(data: str | None) -> str | None:
+    """Returns what a data set's file builds."""
+    return _find_last(_TARGET, "data", data)
+
+
+def _find_last(pattern: re.Pattern[str], group: str, name: str | None) -> str | None:
+    """Returns what a pattern finds last in the file of a choice and its bases."""
+    path = plugins.find_choices(group).get(name or "")
+    files = plugins.iter_files(path) if path is not None else ()
+    values = [value for file in files for value in pattern.findall(file.read_text(encoding="utf-8"))]
+    return values[-1] if values else None
+
+
+def _resolve_kind(target: Any) -> tuple[type[Any], str]:
+    """Returns the data module that a target makes, and the kind of its examples where it has several."""
+    from zoo.config import instantiate
+
+    return instantiate.resolve_class(target, "data"), getattr(instantiate.resolve_target(target, "data"), "kind", "")
+
+
+def _is_ours(target: Any) -> bool:
+    return isinstance(target, str) and target.startswith("zoo.")

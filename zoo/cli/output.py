@@ -1,22 +1,28 @@
-"""Writes the rows of `zoo predict` as CSV, TSV, JSONL or plain text."""
+"""What the commands put out: the rows of `zoo predict` as CSV, TSV, JSONL or plain text, and a bar on a terminal."""
 
 from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TextIO, get_args
+from typing import Any, Literal, TextIO
+
+import pytorch_lightning as pl
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from zoo.errors import ConfigError
-from zoo.io.atomic import is_stream, open_atomic
+from zoo.io import is_stream, open_atomic
 
 Form = Literal["text", "csv", "tsv", "jsonl"]
-FORMS: tuple[Form, ...] = get_args(Form)
 _ENDINGS: Mapping[str, Form] = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 Row = Mapping[str, Any]
+_REFRESHES_PER_SECOND = 4
+"""Drawings of the bar a second."""
 
 
 def choose_form(path: Path | None, option: Form | None) -> Form:
@@ -99,3 +105,39 @@ def _to_json(row: Row) -> str:
 def _to_plain(text: Any) -> str:
     """Returns an answer as a part of a line: line breaks and tabs become spaces."""
     return " ".join(str(text).replace("\t", " ").splitlines())
+
+
+@contextmanager
+def bar(description: str, total: int | None, *, is_shown: bool = True) -> Iterator[Callable[[int], object]]:
+    """Shows a bar on standard error if this is a terminal, and removes it at the end of the context.
+
+    Args:
+        description: A word for what is done.
+        total: Number of all parts; None: it is not known.
+        is_shown: Whether there is a bar at all.
+
+    Yields:
+        A function that is told how many parts more are done.
+    """
+    console = Console(stderr=True)
+    if not is_shown or not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield lambda count: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, refresh_per_second=_REFRESHES_PER_SECOND) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+class EvaluationBar(pl.Callback):
+    """Tells a bar of the batches of an evaluation.
+
+    Args:
+        tick: Called with the number of batches after each.
+    """
+
+    def __init__(self, tick: Callable[[int], object]) -> None:
+        self.tick = tick
+
+    def on_test_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        self.tick(1)

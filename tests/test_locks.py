@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.io import locks
+from zoo import locks
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zoo.config import compatibility, compose, plugins
+from zoo.config import checks, compose, plugins
 
 
 @pytest.mark.parametrize("command", ["check", "train"])
@@ -20,13 +20,13 @@ def test_data_of_another_domain(cli: Any, command: str) -> None:
 
 def test_other_examples_of_the_same_domain() -> None:
     composed = compose.compose(["model=esim", "data=picture_questions", "data.table=none.csv"])
-    (error,) = compatibility.iter_errors(composed)
+    (error,) = checks.iter_data_errors(composed)
     assert str(error).endswith("Data that fit: hypotheses, planted_inference, sick.")
 
 
 def test_every_recipe_fits() -> None:
     for name in plugins.find_choices("experiment"):
-        assert list(compatibility.iter_errors(compose.compose([f"experiment={name}"]))) == []
+        assert list(checks.iter_data_errors(compose.compose([f"experiment={name}"]))) == []
 
 
 OURS = [name for name, path in plugins.find_choices("model").items() if path.is_relative_to(plugins.CONF)]
@@ -36,9 +36,9 @@ OURS = [name for name, path in plugins.find_choices("model").items() if path.is_
 def test_every_model_has_data_that_fit(model: str) -> None:
     """Otherwise nothing would be refused for it."""
     composed = compose.compose([f"model={model}"])
-    assert list(compatibility.iter_errors(composed)) == []
+    assert list(checks.iter_data_errors(composed)) == []
     other = "cora" if composed["names"]["data"] != "planted_graph" else "imdb"
-    (error,) = compatibility.iter_errors({**composed, **_with_data(model, other)})
+    (error,) = checks.iter_data_errors({**composed, **_with_data(model, other)})
     assert f"model={model} cannot be trained on data={other}. Data that fit: " in str(error)
     assert composed["names"]["data"] in str(error)
 

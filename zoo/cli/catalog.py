@@ -1,4 +1,6 @@
-"""Describes every mechanism of the core for `zoo list attention`, from its source and without importing torch.
+"""Describes what can be chosen: mechanisms and other groups for `zoo list`, the options of a model for `--help`.
+
+All is read from files, without importing torch.
 
 A kind of mechanism is a folder of the core, or a module beside the folders. The docstring of the folder or module gives
 the kind's title (what stands before the colon in its first line) and says where its mechanisms go (`Goes: ...`).
@@ -8,14 +10,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from zoo.config import compose, plugins
+from zoo.config.groups import GROUPS, LISTED
+from zoo.errors import ConfigError, did_you_mean
 from zoo.lazy_exports import read_homes
 
 CORE = Path(__file__).parents[1] / "attention"
 _MAX_COST_WIDTH = 40
+_LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w/]+):(?P<value>[^#]*)(#\s*(?P<comment>.*))?$")
+_HIDDEN = ("_target_", "_partial_", "defaults")
 
 
 @dataclass(frozen=True)
@@ -50,12 +58,13 @@ class Kind:
 
 def kinds() -> Iterator[Kind]:
     """Yields every folder and module of the core that defines public mechanisms, in alphabetical order."""
-    public = _read_exports()
+    public = set(read_homes(CORE / "__init__.py"))
     for path in sorted(CORE.iterdir()):
         files = sorted(path.glob("*.py")) if path.is_dir() else [path] if path.suffix == ".py" else []
         members = tuple(mechanism for file in files for mechanism in _iter_mechanisms(file, path.stem, public))
         if members:
-            docstring = ast.get_docstring(_parse(path / "__init__.py" if path.is_dir() else path)) or ""
+            described = path / "__init__.py" if path.is_dir() else path
+            docstring = ast.get_docstring(ast.parse(described.read_text(encoding="utf-8"))) or ""
             yield Kind(docstring.partition(":")[0], get_docstring_field("Goes", docstring), members)
 
 
@@ -66,19 +75,14 @@ def mechanisms() -> Iterator[Mechanism]:
 
 
 def _iter_mechanisms(file: Path, kind: str, public: set[str]) -> Iterator[Mechanism]:
-    if not get_docstring_field(
-        "Cost", file.read_text(encoding="utf-8")
-    ):  # parsing all files would take most of the time
+    text = file.read_text(encoding="utf-8")
+    if not get_docstring_field("Cost", text):  # parsing all files would take most of the time
         return
-    for node in _parse(file).body:
+    for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef) and node.name in public:
             docstring = ast.get_docstring(node) or ""
             if get_docstring_field("Cost", docstring):
                 yield _make_mechanism(node, kind, docstring)
-
-
-def _parse(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def get_docstring_field(name: str, docstring: str) -> str:
@@ -112,19 +116,11 @@ def _get_layouts(node: ast.ClassDef) -> tuple[str, ...]:
         if (
             isinstance(statement, ast.Assign)
             and isinstance(statement.value, ast.Call)
-            and _is_name(statement.targets[0], "traits")
+            and ast.unparse(statement.targets[0]) == "traits"
         ):
             layouts = [option.value for option in statement.value.keywords if option.arg == "layouts"]
             return tuple(name.id for layout in layouts for name in ast.walk(layout) if isinstance(name, ast.Name))
     return ()
-
-
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _read_exports() -> set[str]:
-    return set(read_homes(CORE / "__init__.py"))
 
 
 def table() -> Iterator[str]:
@@ -144,3 +140,69 @@ def table() -> Iterator[str]:
             if mechanism.paper and mechanism.paper not in mechanism.does:
                 notes.append(mechanism.paper)
             yield f"  {mechanism.name:<{width}}  {mechanism.cost:<{cost}}  {'; '.join(notes)}"
+
+
+def print_choices(chosen_group: str | None) -> None:
+    """Prints the choices of a group with what they are; of all groups if none is given."""
+    if chosen_group is not None and chosen_group not in LISTED:
+        raise ConfigError(f"there is no group {chosen_group!r}. {did_you_mean(chosen_group, LISTED)}")
+    for group in (chosen_group,) if chosen_group else LISTED:
+        choices = compose.describe_choices(group)
+        width = max(map(len, choices), default=0)
+        print(f"{group}=")
+        for name, sentence in choices.items():
+            print(f"  {name:<{width}}  {sentence}")
+        if group == "attention":
+            print("\n".join(table()))
+
+
+def describe_options(overrides: Sequence[str]) -> list[str]:
+    """Returns one line for each option, without an import that takes long."""
+    compose.check_overrides(overrides)
+    tree, choices = compose.compose_unresolved(overrides)
+    for group in compose.find_unused_groups(tree["model"]):  # options of other domains
+        tree.pop(group, None)
+        choices.pop(group, None)
+    comments = _read_comments(plugins.CONF / "train.yaml")
+    for group, name in choices.items():
+        if (path := plugins.find_choices(group).get(name)) is not None:
+            is_global = "@package _global_" in path.read_text(encoding="utf-8").split("\n", 1)[0]
+            for file in plugins.iter_files(path):
+                prefix = "" if is_global else f"{group}."
+                comments |= {f"{prefix}{key}": text for key, text in _read_comments(file).items()}
+    choice_overrides = [f"{group}={name}" for group, name in choices.items() if name and group in GROUPS]
+    lines = [" ".join(choice_overrides), ""]
+    pairs = [(f"{key}={_format_value(value)}", comments.get(key, "")) for key, value in _iter_leaves(tree)]
+    width = min(44, max(len(pair) for pair, _ in pairs))
+    return lines + [f"  {pair:<{width}}  {text}".rstrip() for pair, text in pairs]
+
+
+def _iter_leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, str) and value.startswith("${") and prefix and "." not in value:
+            continue  # another group's options, shown there
+        if isinstance(value, Mapping) and value:
+            yield from _iter_leaves(value, f"{prefix}{key}.")
+        elif key not in _HIDDEN:
+            yield f"{prefix}{key}", value
+
+
+def _format_value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _read_comments(path: Path) -> dict[str, str]:
+    """Returns the comment behind each key."""
+    comments: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        indent = len(match["indent"])
+        above = [(depth, key) for depth, key in above if depth < indent] + [(indent, match["key"])]
+        if match["comment"]:
+            comments[".".join(key for _, key in above)] = match["comment"]
+    return comments

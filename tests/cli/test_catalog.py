@@ -11,13 +11,13 @@ import pytest
 from torch import nn
 
 import zoo.attention
-from zoo.cli import mechanism_catalog
+from zoo.cli import catalog
 
 BLOCKS = {"DecoderBlock", "EncoderBlock", "FeedForward", "PostNorm", "PreNorm"}
 BASES = {"AttentionSite", "Mixer", "Normalizer", "Position", "Restriction", "Score"}
 PLUMBING = {"Attention", "AttentionProbe", "MultiheadAttention", *BASES, *BLOCKS}
 """Classes that combine mechanisms and are none themselves."""
-FOUND = {each.name: each for each in mechanism_catalog.mechanisms()}
+FOUND = {each.name: each for each in catalog.mechanisms()}
 
 
 def modules() -> list[str]:
@@ -60,5 +60,5 @@ def test_the_command(cli: Any) -> None:
 
 
 def test_listing_does_not_wait_for_torch() -> None:
-    code = "import sys; from zoo.cli import mechanism_catalog as m; list(m.table()); assert 'torch' not in sys.modules"
+    code = "import sys; from zoo.cli import catalog as m; list(m.table()); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,8 +1,9 @@
-"""Explains errors of memory: which part of the program asked for how much, and what to lower."""
+"""The memory of a process: configures how it is kept, and explains to the user when it does not suffice."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import traceback
 from collections.abc import Iterable
@@ -10,6 +11,10 @@ from pathlib import Path
 
 from zoo.errors import OutOfMemoryError
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_MAX_TRIM_THRESHOLD = 2**31 - 1
+_MAX_MMAP_THRESHOLD = 32 << 20
+"""The largest threshold that glibc accepts."""
 _OPTIONS = (
     *("batch_size", "max_tokens", "max_length", "max_source", "max_target", "max_words", "max_sentences"),
     *("max_frames", "max_seconds", "most_characters", "most_pixels", "height", "width", "resize"),
@@ -21,6 +26,30 @@ _SIGNS = re.compile(
 _AMOUNT = re.compile(r"(?:tried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGTPE]?i?B)", re.I)
 _PLACE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>\w+)')
 _PACKAGE = Path(__file__).resolve().parent
+
+
+def disable_malloc_trim() -> bool:
+    """Sets two thresholds of glibc's allocator; returns False where the C library is another one.
+
+    By default glibc returns large blocks at once, so that every activation of a convolutional net costs page faults
+    anew. The peak memory of a process does not change.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(mallopt(_TRIM_THRESHOLD, _MAX_TRIM_THRESHOLD)) and bool(mallopt(_MMAP_THRESHOLD, _MAX_MMAP_THRESHOLD))
+
+
+def disable_onednn_cache() -> None:
+    """Makes oneDNN forget the kernels that it compiles for the shapes of a batch; before it has computed anything.
+
+    It keeps the last 1,024. Where every batch has another shape none of them is used again, and their memory, which
+    lies between that of the batches, takes more than a gigabyte after some hundred steps. A value of the environment
+    variable that the user has set stays.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

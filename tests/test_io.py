@@ -20,10 +20,10 @@ import pytest
 from zoo.checkpoints import checkpoint
 from zoo.data.stdin import materialize_pipes
 from zoo.errors import DataError
-from zoo.io.atomic import is_stream, open_atomic, remove_partial, write_text
+from zoo.io import is_stream, open_atomic, remove_partial, write_text
 from zoo.maps import dataframes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def from_pipe(path: Path, most: int = 1 << 20) -> tuple[threading.Thread, list[bytes]]:
@@ -206,9 +206,7 @@ def test_out_of_every_command(cli: Any, tiny_run: Path, tmp_path: Path) -> None:
 def test_the_standard_output_by_name(tmp_path: Path) -> None:
     """What is appended to a file by `>>` stands behind what was there."""
     (tmp_path / "log").write_text("before\n")
-    code = (
-        "from pathlib import Path; from zoo.io.atomic import write_text; write_text(Path('/dev/stdout'), 'through\\n')"
-    )
+    code = "from pathlib import Path; from zoo.io import write_text; write_text(Path('/dev/stdout'), 'through\\n')"
     with (tmp_path / "log").open("a") as log:
         subprocess.run([sys.executable, "-c", f"print('first'); {code}"], stdout=log, check=True, cwd=ROOT)
     assert (tmp_path / "log").read_text() == "before\nfirst\nthrough\n"

@@ -3,7 +3,7 @@
 A lock of flock(2) belongs to the open file, which forked processes share: it would last until the last of them has
 ended, such as a data worker that outlives a killed run. Closing files on exec does not help, because a fork executes
 nothing. A lock of fcntl(2) belongs to a process, but ends when the process closes any other descriptor of the file
-(which `atomic.sync_folder` does), and cannot be had on a folder, which is not open for writing. So locks are those of
+(which `io.sync_folder` does), and cannot be had on a folder, which is not open for writing. So locks are those of
 flock(2), and a process closes them first of all when it is forked.
 """
 
