@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from zoo.config import compose, instantiate
+from zoo.data.transfer import to_device
 from zoo.errors import DataError
 from zoo.tasks.base import TaskData
-from zoo.tasks.batching import BatchOptions, Examples, to_device
+from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.dataset_registry import dataset
 from zoo.types import PositiveInt, Seed, get_hints
 
@@ -106,7 +107,7 @@ def test_data_is_read_once_and_again_for_a_checkpoint() -> None:
 
 def test_ones_own_examples_have_the_options_of_the_data_that_was_trained_on() -> None:
     data = listed(words=["a", "b"], upper=True, max_epochs=1, eval_batch_size=2)
-    mine = data.for_input([Path("b"), Path("a")], data.state())
+    mine = data.from_files([Path("b"), Path("a")], data.state())
     assert isinstance(mine, Words)
     assert (mine.content, mine.is_input, data.is_input) == (["B", "A"], True, False)
     assert list(mine.loader("all")) == [["B", "A"]]
