@@ -105,13 +105,15 @@ class OptimizerConfig:
         """Parameter name -> factor by `layer_decay`. Parameters of no stage, such as positions, belong to the first."""
         if self.layer_decay == 1:
             return lambda name: 1.0
-        stages = list(getattr(module, "stages", tuple)())
-        if not stages:
-            raise ConfigError("optimization.layer_decay: this model has no stages; use optimization.lr_multipliers")
+        groups = list(getattr(module, "layer_groups", tuple)())
+        if not groups:
+            raise ConfigError(
+                "optimization.layer_decay: this model has no groups of layers; use optimization.lr_multipliers"
+            )
 
         def factor(name: str) -> float:
-            depth = next((number for number, stage in enumerate(stages) if _matches(name, stage)), 0)
-            return self.layer_decay ** (len(stages) - 1 - depth)
+            depth = next((number for number, group in enumerate(groups) if _matches(name, group)), 0)
+            return self.layer_decay ** (len(groups) - 1 - depth)
 
         return factor
 

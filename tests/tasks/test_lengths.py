@@ -149,15 +149,15 @@ def limit(**options: Any) -> LengthLimit:
 def test_a_preflight_lists_all_texts_that_are_too_long() -> None:
     lengths = {"source": np.array([1, 5, 4, 2]), "target": np.array([1, 6, 2, 7])}
     with collect_errors() as found:
-        assert limit().kept("abcd", lengths).tolist() == [True, False, True, False]
+        assert limit().select_short("abcd", lengths).tolist() == [True, False, True, False]
     assert [str(each).partition(":")[0] for each in found] == ["pair 'b'", "pair 'd'"]
     assert "the target has 6 tokens" in str(found[0])
 
 
 def test_a_limit_that_leaves_nothing_is_an_error() -> None:
     with pytest.warns(UserWarning, match="skipped 2"), pytest.raises(DataError, match="no row is usable"):
-        limit(on_bad_row="skip").kept("ab", {"text": np.array([5, 6])})
+        limit(on_bad_row="skip").select_short("ab", {"text": np.array([5, 6])})
 
 
 def test_no_limit_keeps_everything() -> None:
-    assert limit(most=None).kept("ab", {"text": np.array([5, 10**9])}).all()
+    assert limit(most=None).select_short("ab", {"text": np.array([5, 10**9])}).all()

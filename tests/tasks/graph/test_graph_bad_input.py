@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from zoo.cli.main import main
+from zoo.tasks.graph import planetoid_files
 
 NODES = """\
 id,label,split,x,y

@@ -53,7 +53,7 @@ class Eye(ImageClassifierNet):
         found: Tensor = self.norm(self.conv(pixels))
         return found
 
-    def stages(self) -> list[str]:
+    def layer_groups(self) -> list[str]:
         return ["conv"]
 
 

@@ -296,7 +296,7 @@ def test_click_metrics_against_all_pairs(scale):
     def wins(own, rest):
         return sum(1.0 if own > other else 0.5 if own == other else 0.0 for other in rest)
 
-    found = {name: metric.compute().item() for name, metric in metrics.named().items()}
+    found = {name: metric.compute().item() for name, metric in metrics.to_dict().items()}
     auc = sum(wins(own, negatives) for own in positives) / len(positives) / len(negatives)
     assert found["auc"] == pytest.approx(auc, abs=1e-6)
     own = [wins(one, rest) / len(rest) for one, rest in users if rest]

@@ -37,7 +37,7 @@ REFUSED = {
 @pytest.fixture(autouse=True)
 def _several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """These short histories are in more than one group."""
-    monkeypatch.setattr(packing, "_CALL", 150)
+    monkeypatch.setattr(packing, "CALL_COST", 150)
 
 
 def sasrec(**options: Any) -> SASRec:

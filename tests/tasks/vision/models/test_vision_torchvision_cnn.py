@@ -92,7 +92,7 @@ def test_plain_weights_load_and_gates_act(backbone: str, side: int) -> None:
     x = torch.randn(2, 3, side, side)
     with torch.device("meta"):
         plain, gated = made(backbone, side=side), made(backbone, SqueezeExcitation, side)
-    weights = plain.renamed(peer.state_dict())
+    weights = plain.rename_weights(peer.state_dict())
     assert plain.load_state_dict(weights, assign=True)
     missing, unexpected = gated.load_state_dict(weights, strict=False, assign=True)
     assert unexpected == []
@@ -117,7 +117,9 @@ def test_auxiliary_classifiers_are_left_out() -> None:
     with torch.device("meta"):
         for backbone, side in (("inception_v3", 75), ("googlenet", 32)):
             net = made(backbone, side=side)
-            weights = net.renamed(get_model(backbone, weights=None, num_classes=4, init_weights=False).state_dict())
+            weights = net.rename_weights(
+                get_model(backbone, weights=None, num_classes=4, init_weights=False).state_dict()
+            )
             assert set(weights) == set(net.state_dict())
 
 
