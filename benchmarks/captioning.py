@@ -39,6 +39,7 @@ from torch.nn import functional as F
 from zoo.attention import Additive, AttentionFactory, HardReinforce, Softmax
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
+from zoo.memory import disable_malloc_trim
 from zoo.nn import BackboneEncoder, Bahdanau
 from zoo.nn.images.encoder import ImageEncoder
 from zoo.nn.images.image_input import ImageInput

@@ -46,6 +46,7 @@ from torch.nn import functional as F
 
 from zoo.attention import AttentionFactory, LocationAware, Softmax
 from zoo.decoding import BeamSearch, Constraints
+from zoo.memory import disable_malloc_trim
 from zoo.nn import InputFeeding
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD

@@ -47,6 +47,7 @@ from torch.nn import functional as F
 
 from zoo.attention import Additive, AttentionFactory, General, ScaledDot, Softmax
 from zoo.decoding import BeamSearch, Constraints
+from zoo.memory import disable_malloc_trim
 from zoo.nn import Bahdanau, InputFeeding, Luong
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.targets import Targets

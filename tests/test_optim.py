@@ -192,7 +192,7 @@ def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"layer_decay": 0.5}, "has no layer_groups"),
+        ({"layer_decay": 0.5}, "no groups of layers"),
         ({"layer_decay": 0.0}, "layer_decay is to be a number above 0 and of at most 1"),
         ({"no_weight_decay": ["*.biass"]}, "optimization.no_weight_decay: no parameter is called"),
     ],

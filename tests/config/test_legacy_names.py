@@ -12,7 +12,7 @@ from zoo.errors import ConfigError
 from zoo.validation import ValidationError
 
 NAMES = {
-    "zoo.tasks.graph.task.NodeClassifier": "zoo.tasks.graph.NodeClassifier",
+    "zoo.tasks.graph.module.NodeClassifier": "zoo.tasks.graph.NodeClassifier",
     "zoo.tasks.vision.cct.CCT": "zoo.tasks.vision.CCT",
     "zoo.tasks.recommendation.losses.BCE": "zoo.tasks.recommendation.BCE",
     "zoo.callbacks.Keeper": "zoo.training.CheckpointAndStop",

@@ -53,7 +53,7 @@ class Sequences(Task):
     def gold_attention(self, batch: Any) -> dict[str, Tensor]:
         return {"layer.attend": batch["gold"]} if "gold" in batch else {}
 
-    def real_queries(self, batch: Any) -> dict[str, Tensor]:
+    def query_masks(self, batch: Any) -> dict[str, Tensor]:
         return {"layer.attend": batch["mask"]}
 
     def explain(self, batch: Any) -> AttentionMap:

@@ -350,7 +350,7 @@ def test_metrics_that_are_not_measured(cli: Any, tiny: list[str]) -> None:
         ({"penalty": None, "names.penalty": None}, True),  # a group that a release has added since
         ({"optimization.layer_decay": None}, True),  # an option that a release has added since
         ({"loss": {"_target_": "zoo.tasks.recommendation.losses.BCE"}}, True),  # a group of no use to the model
-        ({"model._target_": "zoo.tasks.graph.task.NodeClassifier"}, True),
+        ({"model._target_": "zoo.tasks.graph.module.NodeClassifier"}, True),
         ({"model._target_": "zoo.tasks.graph.GraphAttentionNet"}, False),
         ({"data.nodes": 241}, False),
         ({"data.nodes": None}, False),  # one of the two commands gave it
