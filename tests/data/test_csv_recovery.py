@@ -32,9 +32,9 @@ def test_a_stray_quote_costs_one_row_of_five_thousand(tmp_path: Path, column: in
         lines[3000] = f"u3000,{quoted_later},3000"
     found = table(tmp_path, "\n".join(["user,item,time", *lines]), on_bad_row="skip")
     assert len(cells(found)) == 4999
-    assert found.skipped == 1
-    assert "line 2500: " in found.first_skipped
-    assert "quotes" in found.first_skipped
+    assert found.bad.skipped == 1
+    assert "line 2500: " in found.bad.first
+    assert "quotes" in found.bad.first
 
 
 def test_two_stray_quotes_that_fit_each_other_do_not_hide_what_is_between(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_two_stray_quotes_that_fit_each_other_do_not_hide_what_is_between(tmp_pa
     lines[20], lines[150] = 'u20,"i20', 'u150,i150"'
     found = table(tmp_path, "\n".join(["user,item", *lines]), on_bad_row="skip")
     assert len(cells(found)) == 199  # the second is no fault by itself: an item's name may end so
-    assert found.skipped == 1
-    assert "line 22: a quote opened in this row is never closed" in found.first_skipped
+    assert found.bad.skipped == 1
+    assert "line 22: a quote opened in this row is never closed" in found.bad.first
 
 
 def test_a_stray_quote_is_named_where_it_is_opened(tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ def test_texts_of_several_lines_are_one_cell(tmp_path: Path) -> None:
         csv.writer(out).writerows([["text", "a", "b"][:columns], *([text, "x", "y"][:columns] for text in texts)])
         found = table(tmp_path, out.getvalue(), on_bad_row="skip")
         assert [row[0] for row in cells(found)] == texts
-        assert found.skipped == 0
+        assert found.bad.skipped == 0
 
 
 def test_a_text_that_lacks_its_other_cells_is_one_bad_row(tmp_path: Path) -> None:
     text = 'text,label,split\n"one\ntwo, three\nfour",\n"five\nsix",a,train\n'
     found = table(tmp_path, text, on_bad_row="skip")
     assert cells(found) == [["five\nsix", "a", "train"]]
-    assert found.skipped == 1
-    assert "line 2: its quotes make one row of lines 2 to 4" in found.first_skipped
+    assert found.bad.skipped == 1
+    assert "line 2: its quotes make one row of lines 2 to 4" in found.bad.first
 
 
 def test_rows_without_their_outer_quotes_are_read_as_fast_as_others(tmp_path: Path) -> None:
@@ -90,13 +90,13 @@ def test_rows_without_their_outer_quotes_are_read_as_fast_as_others(tmp_path: Pa
     found = table(tmp_path, "\n".join(["a,b", *['x","y'] * 20_000]), on_bad_row="skip")
     with pytest.raises(DataError, match="no row is usable"):
         cells(found)
-    assert found.skipped == 20_000
+    assert found.bad.skipped == 20_000
 
 
 def test_a_cell_of_one_line_may_be_too_long(tmp_path: Path) -> None:
     found = table(tmp_path, f"id,x\na,{'y' * ((1 << 24) + 1)}\nb,2\n", on_bad_row="skip")
     assert cells(found) == [["b", "2"]]
-    assert "line 2: a cell has more than" in found.first_skipped
+    assert "line 2: a cell has more than" in found.bad.first
 
 
 _text = st.text("ab,\"\t' é", max_size=6).map(lambda text: f"x{text}x")
@@ -147,4 +147,4 @@ def test_rows_that_are_read_and_rows_that_are_skipped_are_all(tmp_path: Path, da
             cells(found)
     else:
         assert cells(found) == good
-    assert found.skipped == len(bad)
+    assert found.bad.skipped == len(bad)

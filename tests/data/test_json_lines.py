@@ -99,7 +99,7 @@ def test_a_bad_line_is_named_or_left_out_and_counted(write: Write, tmp_path: Pat
         list(JSONTable(path, longest=250_000))
     table = JSONTable(path, on_bad_row="skip", longest=250_000)
     assert list(table.parse(lambda row: row.text("text"))) == ["a", "é \U0001f600 \\u0000"]
-    assert table.skipped == 1
+    assert table.bad.skipped == 1
     assert f"{path}, line 2: " in table.report()
     with collect_errors() as problems:
         assert len(list(JSONTable(path, longest=250_000))) == 2

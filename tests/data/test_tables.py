@@ -45,7 +45,7 @@ def test_names_that_no_file_can_have(write, tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to("round")
     table = read_table(write(f"path\n{'x' * 300}\n{'x/' * 3000}\nround\n"), required=["path"], on_bad_row="skip")
     assert list(table.parse(lambda row: row.path("path", tmp_path).name)) == ["round"]
-    assert table.skipped == 2
+    assert table.bad.skipped == 2
     assert "the name of 300 characters is too long for a file" in table.report()
 
 
@@ -131,7 +131,7 @@ def test_a_row_that_is_not_utf8_is_a_bad_row(write, name) -> None:
     path = write(text.encode("latin-1"), name)
     table = open_table(path, required=["id"], on_bad_row="skip")
     assert [row.text("id") for row in table][-2:] == ["a", "c"]
-    assert table.skipped == 1
+    assert table.bad.skipped == 1
     assert "line 3: byte 0xe4 is not UTF-8 text. Save the file as UTF-8, or read it as it is: " in table.report()
     assert "data.encoding=cp1252." in table.report()
     hints = set_offered_options(["on-bad-row", "encoding"])
@@ -170,7 +170,7 @@ def test_skipped_rows_are_counted_and_the_first_is_told(write) -> None:
     table = read_table(path, on_bad_row="skip")
     for _ in range(2):  # each reading counts anew
         assert list(table.parse(lambda row: (row.text("id"), row.number("x")))) == [("a", 1.0), ("f", 5.0)]
-        assert table.skipped == 3
+        assert table.bad.skipped == 3
     assert table.report().startswith(f"{path}: skipped 3 bad rows. The first: {path}, line 3: the row has 1 field")
     assert "on_bad_row" not in table.report()
 

@@ -11,6 +11,13 @@ from zoo.data.tables import message
 from zoo.errors import DataError, count_noun, warn
 
 
+def check_is_folder(path: Path) -> None:
+    """Refuses a path that leads to no folder."""
+    if not path.is_dir():
+        problem = "this is a file, where a folder belongs" if path.exists() else "the folder does not exist"
+        raise DataError(message(path, None, None, problem, f"Check the path, which is taken from {Path.cwd()}."))
+
+
 @dataclass
 class Walk:
     """Finds files by the endings of their names, folder by folder, each in alphabetical order.

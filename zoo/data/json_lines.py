@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 from zoo.data.csv_recovery import NUL
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.line_index import LONGEST, Lines, read_lines
-from zoo.data.tables import OnBadRow, Required, Row, Table, check_is_file, column_remedy, read_table
-from zoo.errors import DataError, did_you_mean
+from zoo.data.tables import OnBadRow, Required, Row, Table, check_columns, check_is_file, read_table
+from zoo.errors import DataError
 
 _OBJECT = 'Write one object a line: {"name": "value", ...}.'
 _TOO_DEEP = Fault("it is nested too deeply", _OBJECT)
@@ -77,17 +77,14 @@ class JSONTable(Table):
             raise DataError(f"{path}, line {line}: {header.what}. {remedy}")
         if not header:
             raise DataError(f"{path}: {'the first line names no column' if line else 'the file is empty'}. {_OBJECT}")
-        missing = [name for name in required if name not in header]
-        if missing:
-            offer = f"{did_you_mean(missing[0], self.columns)} {column_remedy(missing, self.columns, required)}"
-            raise DataError(f"{path}, line {line}, column {missing[0]!r}: the first line does not name it. {offer}")
+        check_columns(path, line, self.columns, required, "the first line does not name it")
 
     def __iter__(self) -> Iterator[Row]:
-        self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
+        good = self._start()
         for line, text in _iter_filled_lines(self.path, self.longest, self.encoding):
             cells = text if isinstance(text, Fault) else self._cells(text)
             if isinstance(cells, Fault):
-                self._bad(self.error(line, None, *cells))
+                self.bad.add(self.error(line, None, *cells))
             else:
                 good += 1
                 yield Row(self, line, cells)

@@ -13,6 +13,19 @@ SPLITS = ("train", "val", "test")
 _SHARE = 0.2
 
 
+class SplitSet:
+    """Examples that are in one split each, or in none. `splits` holds `TRAIN`, `VAL`, `TEST` or `NONE` of each."""
+
+    splits: Int[np.ndarray, " n"]
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def numbers(self, split: str) -> Int[np.ndarray, " k"]:
+        """Returns the numbers of the examples of a split (train, val, test), or of all."""
+        return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
+
+
 def split_stratified(
     labels: Int[np.ndarray, " n"], seed: int, *, held_out: Sequence[int] = (VAL, TEST)
 ) -> Int[np.ndarray, " n"]:

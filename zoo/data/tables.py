@@ -7,7 +7,9 @@ A reader that can leave out bad rows passes its function to the table, which sto
 
     table = read_table("nodes.csv", required=["id", "weight"], on_bad_row="skip")
     weights = dict(table.parse(lambda row: (row.text("id"), row.number("weight"))))
-    print(table.report())
+    table.bad.warn()
+
+What tables of examples have in common (names, splits, labels) is in `zoo.data.records`.
 
 A preflight collects all problems instead of stopping at the first:
 
@@ -32,7 +34,7 @@ from jaxtyping import Float32
 
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.option_hints import is_offered, skip_hint
-from zoo.errors import DataError, count_noun, did_you_mean, quote_value
+from zoo.errors import DataError, count_noun, did_you_mean, join_names, quote_value, warn
 
 OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")
@@ -40,6 +42,19 @@ T = TypeVar("T")
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255  # bytes of a path, and of a name in it
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """How the user's own files are read.
+
+    Args:
+        on_bad_row: Whether a bad row, line or file is an error, or left out and counted (`skip`).
+        encoding: Encoding of the files.
+    """
+
+    on_bad_row: OnBadRow = "error"
+    encoding: Encoding = UTF8
 
 
 class RowError(DataError):
@@ -78,6 +93,57 @@ def collect_error() -> Iterator[None]:
 def is_collecting() -> bool:
     """Returns whether all problems are being collected, also those that take long to find."""
     return _collected.get() is not None
+
+
+@dataclass
+class BadRows:
+    """Bad rows, lines or files of one place: an error, listed while problems are collected, or left out and counted.
+
+    Args:
+        place: The file or folder.
+        policy: `error` or `skip`.
+        noun: Word for one of them where they are counted.
+        plural: Word for several in the hint to the option that leaves them out.
+    """
+
+    place: Path
+    policy: OnBadRow
+    noun: str = "row"
+    plural: str = "rows"
+    skipped: int = 0
+    first: str = ""
+    listed: int = 0
+    """Number of those that were listed, which may cause other problems of the whole file."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in ("error", "skip"):
+            raise DataError(f"on_bad_row is {self.policy!r}; it is either 'error' or 'skip'.")
+
+    @property
+    def are_listed(self) -> bool:
+        """Whether they are listed, instead of raised or counted."""
+        return self.policy == "error" and is_collecting()
+
+    def add(self, error: DataError) -> None:
+        """Raises, lists or counts the error of one of them."""
+        if self.policy == "skip":
+            self.skipped += 1
+            self.first = self.first or str(error)
+            return
+        with collect_error():
+            self.listed += 1
+            raise error if is_collecting() else type(error)(f"{error} {skip_hint(self.plural)}")
+
+    def report(self) -> str:
+        """Returns a sentence about those that were left out; empty if there are none."""
+        if not self.skipped:
+            return ""
+        return f"{self.place}: skipped {count_noun(self.skipped, f'bad {self.noun}')}. The first: {self.first}"
+
+    def warn(self) -> None:
+        """Warns of those that were left out."""
+        if self.skipped:
+            warn(self.report())
 
 
 def read_table(
@@ -127,32 +193,27 @@ class Table:
     on_bad_row: OnBadRow
     delimiter: str
     encoding: Encoding = UTF8
-    skipped: int = 0
-    first_skipped: str = ""
-    collected: int = 0
-    """The number of collected problems of its rows, which may cause others of the whole file."""
     index: dict[str, int] = field(init=False)
+    bad: BadRows = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.on_bad_row not in ("error", "skip"):
-            raise DataError(f"on_bad_row is {self.on_bad_row!r}; it is either 'error' or 'skip'.")
+        self.bad = BadRows(self.path, self.on_bad_row)
         self.index = {name: i for i, name in enumerate(self.columns)}
 
     def __iter__(self) -> Iterator[Row]:
         from zoo.data.csv_recovery import read_records
 
-        self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
+        good = self._start()
         records = read_records(self.path, self.delimiter, len(self.columns), self.encoding)
         next(records)
         for line, cells in records:
             if isinstance(cells, Fault):
-                self._bad(self.error(line, None, *cells))
+                self.bad.add(self.error(line, None, *cells))
             elif len(cells) != len(self.columns):
                 fields = [count_noun(len(part), "field") for part in (cells, self.columns)]
                 problem = f"the row has {fields[0]} where the header has {fields[1]}"
-                self._bad(
-                    self.error(line, None, problem, "Give each column one cell; quote a cell that has delimiters.")
-                )
+                remedy = "Give each column one cell; quote a cell that has delimiters."
+                self.bad.add(self.error(line, None, problem, remedy))
             else:
                 good += 1
                 yield Row(self, line, cells)
@@ -166,7 +227,7 @@ class Table:
                 value = read(row)
             except RowError as error:
                 if not row.is_bad:  # otherwise a listed cell may be the cause
-                    self._bad(error)
+                    self.bad.add(error)
                 continue
             if row.is_bad:
                 continue
@@ -176,35 +237,28 @@ class Table:
 
     def report(self) -> str:
         """Returns a sentence about skipped rows; empty if there are none."""
-        if not self.skipped:
-            return ""
-        return f"{self.path}: skipped {count_noun(self.skipped, 'bad row')}. The first: {self.first_skipped}"
+        return self.bad.report()
+
+    def warn_of_unused(self, used: Collection[str | None], usage: str) -> None:
+        """Warns of columns other than these; `usage`, what such a table has, is the end of the sentence."""
+        if unused := [name for name in self.columns if name not in used]:
+            warn(f"{self.path}: {join_names(unused)} not used; {usage}.")
 
     def error(self, line: int, column: str | None, problem: str, remedy: str) -> RowError:
-        """Returns the error of a bad row, to be raised inside `parse`."""
-        return RowError(message(self.path, line, column, problem, f"{remedy} {skip_hint()}"))
+        """Returns the error of a bad row, to be raised inside `parse`, which adds how such rows are left out."""
+        return RowError(message(self.path, line, column, problem, remedy))
 
-    def collects(self) -> bool:
-        """Returns whether the problems of bad rows are collected, instead of raised or counted."""
-        return self.on_bad_row == "error" and _collected.get() is not None
-
-    def _bad(self, error: RowError) -> None:
-        problems = _collected.get()
-        if self.on_bad_row == "error" and problems is not None:
-            problems.append(RowError(str(error).removesuffix(skip_hint()).rstrip()))
-            self.collected += 1
-            return
-        if self.on_bad_row == "error":
-            raise error
-        self.skipped += 1
-        self.first_skipped = self.first_skipped or str(error).removesuffix(skip_hint()).rstrip()
+    def _start(self) -> int:
+        """Counts bad rows anew; returns the number of good ones so far."""
+        self.bad.skipped, self.bad.first, self.bad.listed = 0, "", 0
+        return 0
 
     def _check_any(self, good: int) -> None:
         if good:
             return
-        if self.skipped:
+        if self.bad.skipped:
             raise DataError(f"{self.path}: no row is usable. {self.report()}")
-        if self.collected:
+        if self.bad.listed:
             raise DataError(f"{self.path}: no row is usable.")
         raise DataError(f"{self.path}: there is a header and no rows. Add one row a line under it.")
 
@@ -275,9 +329,9 @@ class Row:
         return self.table.error(self.line, column, problem, remedy)
 
     def _bad(self, error: RowError) -> None:
-        if not self.table.collects():
+        if not self.table.bad.are_listed:
             raise error
-        self.table._bad(error)
+        self.table.bad.add(error)
         self.is_bad = True
 
 
@@ -311,18 +365,33 @@ def message(path: Path, line: int | None, column: str | None, problem: str, reme
     return f"{place}: {problem}. {remedy}" if column is None else f"{place}, column {column!r}: {problem}. {remedy}"
 
 
-def column_remedy(missing: Sequence[str], columns: Sequence[str], required: Required) -> str:
-    """Returns what to do about columns that a header lacks: the options that name others, or the columns themselves."""
-    if not isinstance(required, Mapping) or not all(
-        is_offered(required[name].removeprefix("data.")) for name in missing
-    ):
-        return "Add the column, or rename the one that is meant."
-    unused_columns = [name for name in columns if name not in required]
-    candidates = unused_columns if len(unused_columns) == len(missing) else ["COLUMN"] * len(missing)
-    overrides = " ".join(
-        _format_override(required[name], column) for name, column in zip(missing, candidates, strict=True)
-    )
-    return f"Say which column is meant, such as {overrides}, or rename it."
+def check_columns(path: Path, line: int | None, columns: Sequence[str], required: Required, problem: str) -> None:
+    """Refuses a header that lacks columns; proposes the options that name others, or the columns themselves.
+
+    Args:
+        path: The file.
+        line: Line of the header, if it has one.
+        columns: Names of the columns.
+        required: The columns that must be there.
+        problem: What is wrong then.
+    """
+    names = set(columns)
+    missing = [name for name in required if name not in names]
+    if not missing:
+        return
+    offer = did_you_mean(missing[0], columns)
+    if len(offer) > 300:  # where nothing is close, a wide table's columns are no help as a list
+        offer = f"None of the {len(columns)} columns has such a name."
+    remedy = "Add the column, or rename the one that is meant."
+    if isinstance(required, Mapping) and all(is_offered(required[name].removeprefix("data.")) for name in missing):
+        others = [name for name in columns if name not in required]
+        candidates = others if len(others) == len(missing) else ["COLUMN"] * len(missing)
+        overrides = " ".join(map(_format_override, (required[name] for name in missing), candidates))
+        remedy = f"Say which column is meant, such as {overrides}, or rename it."
+    if len(columns) == 1 and ";" in columns[0]:
+        offer, remedy = "The header is separated by semicolons:", "save the file with commas."
+    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    raise DataError(message(path, line, missing[0], f"{problem}{more}", f"{offer} {remedy}"))
 
 
 def _format_override(option: str, value: str) -> str:
@@ -331,12 +400,6 @@ def _format_override(option: str, value: str) -> str:
         return f"{option}={value}"
     assignment = f"{option}={quote_value(value)}"
     return shlex.quote(assignment) if set(assignment) & set('"$`\\!') else f'"{assignment}"'
-
-
-def _suggest_column(name: str, columns: Sequence[str]) -> str:
-    offer = did_you_mean(name, columns)
-    # where nothing is close, a wide table's columns are no help as a list
-    return offer if len(offer) <= 300 else f"None of the {len(columns)} columns has such a name."
 
 
 def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Required) -> None:
@@ -348,12 +411,4 @@ def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Req
     repeated = [name for name, count in Counter(columns).items() if count > 1]
     if repeated:
         raise DataError(message(path, line, repeated[0], "the header names it more than once", "Rename or remove one."))
-    names = set(columns)
-    missing = [name for name in required if name not in names]
-    if missing:
-        remainder = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        problem = f"the header does not name it{remainder}"
-        remedy = f"{_suggest_column(missing[0], columns)} {column_remedy(missing, columns, required)}"
-        if len(columns) == 1 and ";" in columns[0]:
-            remedy = "The header is separated by semicolons: save the file with commas."
-        raise DataError(message(path, line, missing[0], problem, remedy))
+    check_columns(path, line, columns, required, "the header does not name it")

@@ -3,29 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-from zoo.data.tables import Row
-
-
-def read_label(row: Row, column: str, known: Collection[str] | None, unknown: UnknownLabels | None, id: str) -> str:
-    """Returns the label of a row; "" if its cell is empty, or names a label that goes to `unknown`.
-
-    Args:
-        row: The row.
-        column: Name of the column of labels.
-        known: Labels of a trained model; None: all labels are.
-        unknown: Where others go; None: they are errors.
-        id: Name of the example.
-    """
-    label = row.text(column, empty=True)
-    if not label or known is None or label in known:
-        return label
-    if unknown is None:
-        return row.choice(column, known)
-    unknown.add(id, label)
-    return ""
 
 
 class UnknownLabels:

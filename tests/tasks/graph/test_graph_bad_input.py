@@ -102,9 +102,14 @@ BAD_FILES = [
     ("a huge number", NODES.replace("4,7", "4,1e39"), EDGES, ["line 5, column 'y'", "too large for 32 bits"]),
     ("no value", NODES.replace("4,7", ",7"), EDGES, ["line 5, column 'x'", "empty"]),
     ("a short row", NODES.replace("4,7", "4"), EDGES, ["line 5", "4 fields where the header has 5"]),
-    ("a label in test", NODES.replace("e,red", "e,green"), EDGES, ["'green' is seen in test only, and never in train"]),
-    ("no val", NODES.replace("val", "test"), EDGES, ["column 'split'", "no node is in 'val'"]),
-    ("no test", NODES.replace("test", "val"), EDGES, ["column 'split'", "no node is in 'test'"]),
+    (
+        "a label in test",
+        NODES.replace("e,red", "e,green"),
+        EDGES,
+        ["the label 'green' is seen in test, and never in train"],
+    ),
+    ("no val", NODES.replace("val", "test"), EDGES, ["no node is in 'val'"]),
+    ("no test", NODES.replace("test", "val"), EDGES, ["no node is in 'test'"]),
     ("a misspelt split", NODES.replace("val", "vall"), EDGES, ["line 4, column 'split'", "Did you mean 'val'?"]),
     ("a split without label", NODES.replace("f,,,", "f,,train,"), EDGES, ["line 7, column 'label'", "has no label"]),
 ]

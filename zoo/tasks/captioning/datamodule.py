@@ -20,16 +20,14 @@ from zoo.tasks.baselines import Texts
 from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.data.caption_table import DEFAULT_COLUMNS, Columns
 from zoo.tasks.captioning.data.examples import Content, Entries, augmented
 from zoo.tasks.captioning.data.features import Features, Seen, cache_features
 from zoo.tasks.captioning.data.normalize import normalize_captions
-from zoo.tasks.captioning.data.readers import read_pictures
+from zoo.tasks.captioning.data.readers import ReaderOptions, read_pictures
 from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, replace_given
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, learned_language
 from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
-from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.tasks.vision.data.image_options import (
     MOST_INPUT,
     MOST_INPUT_PIXELS,
@@ -55,12 +53,10 @@ class CaptionSource:
     Args:
         read: `(reading) -> CaptionSet` for pictures in files, `() -> CaptionSet` if `reading` is None.
         reading: How pictures in files are read. Default: for generated sets.
-        columns: Names of the columns of the user's own tables.
     """
 
     read: Callable[..., CaptionSet]
     reading: ReaderOptions | None = None
-    columns: Columns = DEFAULT_COLUMNS
 
 
 @validate_ranges
@@ -223,8 +219,7 @@ class CaptionData(TaskData):
         """The user's own pictures: files and folders."""
         given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
         reading = replace_given(self.source.reading or ReaderOptions(), **given)
-        columns = self.source.columns
-        return CaptionSource(partial(read_pictures, paths, columns=columns, folder=self.folder), reading, columns)
+        return CaptionSource(partial(read_pictures, paths, folder=self.folder), reading)
 
     def texts(self, split: str) -> Texts:
         """Returns the captions of a split as the model spells its own."""

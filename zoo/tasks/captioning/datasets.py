@@ -10,13 +10,12 @@ from typing import Literal
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.data.caption_table import Columns, read_caption_table
 from zoo.tasks.captioning.data.published import read_coco, read_flickr8k
+from zoo.tasks.captioning.data.readers import ReaderOptions, read_caption_table
 from zoo.tasks.captioning.datamodule import CaptionData, CaptionSource
 from zoo.tasks.captioning.synthetic import plant
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.vision.data.image_io import MOST_PIXELS
-from zoo.tasks.vision.data.image_list import ReaderOptions
 from zoo.types import PositiveInt, Seed, validate_ranges
 
 
@@ -56,13 +55,13 @@ def captions(
     split_seed: Seed = 0,
 ) -> CaptionSource:
     """The user's own pictures and captions, in a table with a row for each caption: see data/README.md."""
-    columns = Columns(image=image, caption=caption, split=split)
     read = partial(
         read_caption_table,
         Path(table),
-        columns=columns,
         folder=None if folder is None else Path(folder),
         split_seed=split_seed,
     )
-    reading = ReaderOptions(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels)
-    return CaptionSource(read, reading, columns)
+    reading = ReaderOptions(
+        image=image, caption=caption, split=split, on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels
+    )
+    return CaptionSource(read, reading)

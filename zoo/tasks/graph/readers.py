@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -15,15 +15,16 @@ from scipy import sparse
 from torch import Tensor
 
 from zoo.data.encodings import UTF8, Encoding
-from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar
-from zoo.data.splits import split_stratified
-from zoo.data.tables import OnBadRow, Row, Table, collect_error, message, parse_number, read_table
-from zoo.data.unknown_labels import UnknownLabels, read_label
-from zoo.errors import DataError, join_names
-from zoo.tasks.graph.graph import NONE, SPLITS, Graph, make_undirected, sparse_features
+from zoo.data.json_lines import open_table
+from zoo.data.records import Column, Record, Records, Schema, assign_splits, check_labels
+from zoo.data.tables import OnBadRow, Row, Table, TableOptions, collect_error, message, parse_number
+from zoo.data.unknown_labels import UnknownLabels
+from zoo.errors import DataError, join_names, warn
+from zoo.tasks.graph.graph import NONE, Graph, make_undirected, sparse_features
 
 _RESERVED = ("id", "label", "split")
 _SPARSE = "features"
+_NO_NUMBERS = np.empty(0, dtype=np.float32)
 
 
 def read_graph(
@@ -59,38 +60,55 @@ def read_graph(
     Raises:
         DataError: A file is not as described. The message has the file, line, column and a remedy.
     """
-    required = ["id"] if labels is not None else ["id", "label"]
-    table = read_table(nodes, required=required, on_bad_row=on_bad_row, encoding=encoding)
-    columns = _feature_columns(table, feature_names)
-    listed: set[str] = set()
-    rows = list(table.parse(_node_reader(table, columns, labels, listed, unknown)))
-    _warn_of_skipped(table)
+    schema = Schema(
+        noun="node",
+        columns={
+            "id": Column("id", "id", required=True),
+            "label": Column("label", "label", required=labels is None),
+            "split": Column("split", "split"),
+        },
+    )
+    options = TableOptions(on_bad_row=on_bad_row, encoding=encoding)
+    known = None if labels is None else set(labels)
+    records = Records(nodes, schema, options, known=known, unknown=unknown)
+    columns = _feature_columns(records.table, feature_names)
+    rows = list(records.parse(partial(_make_node, columns)))
 
     label_names = tuple(labels) if labels is not None else tuple(sorted({row.label for row in rows} - {""}))
     label_index = {name: i for i, name in enumerate(label_names)} | {"": NONE}
-    label = torch.tensor([label_index[row.label] for row in rows])
-    if "split" in table.columns:
-        split = torch.tensor([SPLITS.get(row.split, NONE) for row in rows])
-    else:
-        split = torch.from_numpy(split_stratified(label.numpy(), split_seed))
-    if labels is None and not table.collected:
+    label = np.array([label_index[row.label] for row in rows], dtype=np.int64)
+    split = assign_splits(
+        records.path, "node", [row.split for row in rows], seed=split_seed, labels=label, checks=False
+    )
+    if labels is None and records.is_complete:
+        locate = lambda number: (records.path, rows[number].line)  # noqa: E731
         with collect_error():
-            _check_splits(table, rows, label, split, label_names)
+            check_labels(
+                records.path,
+                "node",
+                label_names,
+                label,
+                split,
+                locate=locate,
+                column="label",
+                min_labels=1,
+                are_scored=False,
+            )
 
     if columns is None:
-        features, names = _word_features(table, rows, feature_names)
+        features, names = _word_features(records.path, rows, feature_names)
     else:
         features, names = torch.from_numpy(np.stack([row.numbers for row in rows])), tuple(columns)
     ids = tuple(row.id for row in rows)
     del rows  # before the edges take memory
-    pairs = _read_edges(edges, table, ids, listed, on_bad_row)
+    pairs = _read_edges(edges, records, ids, options)
     return Graph(
         features=features,
         feature_names=names,
         edges=pairs if directed else make_undirected(pairs, len(ids)),
-        labels=label,
+        labels=torch.from_numpy(label),
         label_names=label_names,
-        split=split,
+        split=torch.from_numpy(split),
         ids=ids,
     )
 
@@ -100,7 +118,7 @@ class _Node:
     line: int
     id: str
     label: str
-    split: str
+    split: int
     numbers: np.ndarray
     words: dict[str, float]
 
@@ -121,49 +139,22 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
         raise DataError(message(table.path, table.line, None, what, remedy))
     if feature_names is None:
         return others
-    read_table(
-        table.path, required=feature_names, encoding=table.encoding
-    )  # raises an error that names the missing column
+    # raises an error that names the missing column
+    open_table(table.path, required=feature_names, on_bad_row="error", encoding=table.encoding)
     known = set(feature_names)
     unused = [name for name in others if name not in known]
     if unused:
-        _warn(f"{table.path}: {join_names(unused)} not among the model's features, not used.")
+        warn(f"{table.path}: {join_names(unused)} not among the model's features, not used.")
     return list(feature_names)
 
 
-def _node_reader(
-    table: Table,
-    columns: list[str] | None,
-    labels: Sequence[str] | None,
-    listed: set[str],
-    unknown: UnknownLabels | None,
-) -> Callable[[Row], _Node]:
-    """Returns a function that reads a row of nodes.csv, and adds its id to `listed` even if the row is bad."""
-    lines: dict[str, int] = {}
-    has_label, has_split = "label" in table.columns, "split" in table.columns
-    known = None if labels is None else set(labels)
-    nothing = np.empty(0, dtype=np.float32)
-
-    def read(row: Row) -> _Node:
-        listed.add(row.cells[table.index["id"]].strip())
-        label = read_label(row, "label", known, unknown, row.text("id", empty=True)) if has_label else ""
-        split = row.choice("split", SPLITS, empty=True) if has_split else ""
-        if split and not label and known is None:
-            what = f"the node is in split {split!r} and has no label"
-            raise row.error("label", what, "Fill it in, or leave the split empty.")
-        numbers = nothing if columns is None else row.numbers(columns)
-        words = _words(row) if columns is None else {}
-        name = row.text("id")
-        if name in lines:
-            what = f"{name!r} is already the id of line {lines[name]}"
-            raise row.error("id", what, "Rename or remove one of the two.")
-        lines[name] = row.line
-        return _Node(row.line, name, label, split, numbers, words)
-
-    return read
+def _make_node(columns: list[str] | None, record: Record) -> _Node:
+    numbers = _NO_NUMBERS if columns is None else record.row.numbers(columns)
+    words = _read_words(record.row) if columns is None else {}
+    return _Node(record.line, record.id, record["label"], record.split, numbers, words)
 
 
-def _words(row: Row) -> dict[str, float]:
+def _read_words(row: Row) -> dict[str, float]:
     """Returns the word counts of a cell such as `graph:2 attention`; counts of repeated words are added."""
     counts: dict[str, float] = {}
     for pair in row.text(_SPARSE, empty=True).split():
@@ -179,18 +170,18 @@ def _words(row: Row) -> dict[str, float]:
 
 
 def _word_features(
-    table: Table, rows: list[_Node], feature_names: Sequence[str] | None
+    path: Path, rows: list[_Node], feature_names: Sequence[str] | None
 ) -> tuple[Float[Tensor, "n f"], tuple[str, ...]]:
     names = tuple(feature_names) if feature_names is not None else tuple(sorted({w for row in rows for w in row.words}))
     if not names:
-        raise DataError(message(table.path, None, _SPARSE, "no node has a word", "Write 'word:count' pairs there."))
+        raise DataError(message(path, None, _SPARSE, "no node has a word", "Write 'word:count' pairs there."))
     index = {name: i for i, name in enumerate(names)}
     known = [[(index[word], count) for word, count in row.words.items() if word in index] for row in rows]
     unknown = {word for row in rows for word in row.words if word not in index}
     if unknown:
         left_out = sum(len(row.words) for row in rows) - sum(len(pairs) for pairs in known)
         named = join_names(sorted(unknown))
-        _warn(f"{table.path}: left out {left_out} word:count pairs, {named} not among the model's words.")
+        warn(f"{path}: left out {left_out} word:count pairs, {named} not among the model's words.")
     flat = list(chain.from_iterable(known))
     column = np.array([i for i, _ in flat], dtype=np.int64)
     value = np.array([count for _, count in flat], dtype=np.float32)
@@ -198,53 +189,23 @@ def _word_features(
     return sparse_features(sparse.csr_matrix((value, column, start), shape=(len(rows), len(names)))), names
 
 
-def _read_edges(
-    path: Path | str, nodes: Table, ids: tuple[str, ...], listed: set[str], on_bad_row: OnBadRow
-) -> Int64[Tensor, "2 e"]:
-    table = read_table(path, required=["source", "target"], on_bad_row=on_bad_row, encoding=nodes.encoding)
-    unused = [name for name in table.columns if name not in ("source", "target")]
-    if unused:
-        _warn(f"{table.path}: {join_names(unused)} not used; an edge has a source and a target.")
+def _read_edges(path: Path | str, nodes: Records, ids: tuple[str, ...], options: TableOptions) -> Int64[Tensor, "2 e"]:
+    columns = {name: Column(name, required=True) for name in ("source", "target")}
+    schema = Schema(noun="edge", columns=columns, usage="an edge has a source and a target")
+    records = Records(path, schema, options)
     index = {name: i for i, name in enumerate(ids)}
 
-    def read(row: Row) -> tuple[int, int]:
-        source, target = row.text("source"), row.text("target")
+    def make(record: Record) -> tuple[int, int]:
+        source, target = record["source"], record["target"]
         try:
             return index[source], index[target]
         except KeyError:
-            if table.collects() and source in listed and target in listed:  # the row of that node is bad, and reported
-                row.is_bad = True
+            if {source, target} <= nodes.ids:  # the row of that node is bad, and reported
+                record.row.is_bad = True
                 return 0, 0
             column, name = ("target", target) if source in index else ("source", source)
-            what = f"{name!r} is not the id of a node in {nodes.path}"
-            raise row.error(column, what, "Add a row for that node, or remove the edge.") from None
+            problem = f"{name!r} is not the id of a node in {nodes.path}"
+            raise record.error(column, problem, "Add a row for that node, or remove the edge.") from None
 
-    pairs = np.array(list(table.parse(read)), dtype=np.int64)
-    _warn_of_skipped(table)
+    pairs = np.array(list(records.parse(make)), dtype=np.int64)
     return torch.from_numpy(pairs).t().contiguous()
-
-
-def _check_splits(table: Table, rows: list[_Node], label: Tensor, split: Tensor, label_names: tuple[str, ...]) -> None:
-    if not label_names:
-        raise DataError(message(table.path, None, "label", "no node has a label", "Fill it in where it is known."))
-    uses = count_label_uses(label_names, label.numpy(), split.numpy())
-    for use in find_untrained(uses):
-        what = f"{use.name!r} is seen in {use.where} only, and never in train"
-        remedy = "Put a node with this label into train, or take the label out."
-        with collect_error():
-            raise DataError(message(table.path, rows[use.first].line, "label", what, remedy))
-    for word, number in SPLITS.items():
-        if not (split == number).any():
-            given = "split" in table.columns
-            remedy = "Write it into some cells." if given else "Label more nodes, or add a column 'split' yourself."
-            raise DataError(message(table.path, None, "split", f"no node is in {word!r}", remedy))
-    warn_of_similar(table.path, uses)
-
-
-def _warn_of_skipped(table: Table) -> None:
-    if table.skipped:
-        _warn(table.report())
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=2)

@@ -25,8 +25,13 @@ from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, first, learned_lan
 from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
 from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch, Written
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import MOST_TOKENS, ReaderOptions
-from zoo.tasks.translation.data.readers import read_pairs_at, texts_as_written, with_back_translated
+from zoo.tasks.translation.data.readers import (
+    MOST_TOKENS,
+    ReaderOptions,
+    read_pairs_at,
+    texts_as_written,
+    with_back_translated,
+)
 from zoo.tasks.translation.data.token_links import linked
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, new_tokenizer
 from zoo.text.tokenizer_factory import Kind

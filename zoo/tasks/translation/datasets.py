@@ -16,9 +16,8 @@ from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
 from zoo.tasks.dataset_registry import dataset
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import MOST_CHARACTERS, ReaderOptions
 from zoo.tasks.translation.data.published import read_iwslt14, read_multi30k
-from zoo.tasks.translation.data.readers import Aligned, read_pair_files, read_pair_table
+from zoo.tasks.translation.data.readers import MOST_CHARACTERS, Aligned, ReaderOptions, read_pair_files, read_pair_table
 from zoo.tasks.translation.datamodule import PairData, PairSource
 from zoo.tasks.translation.synthetic import SyntheticPairs, plant
 from zoo.tasks.translation.synthetic_summaries import plant_summaries

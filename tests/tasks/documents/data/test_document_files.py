@@ -88,14 +88,9 @@ BAD = [
     pytest.param(rows(more="text,\"['a', 'b']\"\n"), "line 22, column 'label': it is a list. Write several", id="list"),
     pytest.param(rows(more=",good\n"), "line 22, column 'text': the cell is empty. Fill it in.", id="missing text"),
     pytest.param(rows(more="<br /> ,good\n"), "line 22, column 'text': the text is empty", id="markup alone"),
-    pytest.param(rows(more='"never closed,good\n'), "line 22: a quote opened in this row is never closed", id="quotes"),
-    pytest.param(rows(more="a\0b,good\n"), "line 22: it has NUL characters", id="NUL"),
     pytest.param(
         rows(more=f"{'x' * 5_000_000},good\n"), "line 22, column 'text': the text has 5,000,000 ch", id="5 MB"
     ),
-    pytest.param(rows().encode() + b"caf\xe9,good\n", "line 22: byte 0xe9 is not UTF-8 text", id="encoding"),
-    pytest.param("text,labels\nx,y\n", "line 1, column 'label': the header does not name it", id="column"),
-    pytest.param("text,label\nx,y\nz,y\n", "'y' is the only label. Give two labels at least", id="one label"),
 ]
 
 
@@ -107,20 +102,11 @@ def test_what_is_wrong_with_a_table_is_named(write: Write, content: Any, message
     assert "texts.csv" in str(raised.value)
 
 
-@pytest.mark.parametrize("content", [each.values[0] for each in BAD[:6]], ids=[each.id for each in BAD[:6]])
+@pytest.mark.parametrize("content", [each.values[0] for each in BAD], ids=[each.id for each in BAD])
 def test_bad_rows_are_left_out_and_counted_if_asked(write: Write, content: Any) -> None:
     with pytest.warns(UserWarning, match="skipped 1 bad row"):
         found = table(write(content), on_bad_row="skip")
     assert len(found) == len(found.texts) == 20
-
-
-def test_all_problems_are_collected(write: Write) -> None:
-    with collect_errors() as problems:
-        table(write(rows(more="text,\n,good\n")))
-    assert [str(each).partition(": ")[0].rpartition("texts.csv, ")[2] for each in problems] == [
-        "line 22, column 'label'",
-        "line 23, column 'text'",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -137,14 +123,6 @@ def test_what_is_wrong_with_a_line_of_jsonl_is_named(write: Write, tmp_path: Pat
     with pytest.raises(DataError) as raised:
         table(write(jsonl() + more, "own.jsonl"), tmp_path / "cache")
     assert message in str(raised.value)
-
-
-def test_a_label_that_training_never_sees_is_named(write: Write) -> None:
-    text = "text,label,split\n" + "".join(
-        f"text {n},{'good' if n % 2 else 'bad'},{('train', 'val', 'test')[n % 3]}\n" for n in range(12)
-    )
-    with pytest.raises(DataError, match=r"line 14: the label 'odd' is seen in test, and never in train"):
-        table(write(f"{text}one more,odd,test\n"))
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_titles(read) -> None:
     titles = "item,title\njam,Jam\nham,Ham\n"
     with pytest.warns(UserWarning, match="1 of the 2 items have no title"):
         assert read(TABLE, titles=titles).titles == ["", "Jam"]
-    with pytest.raises(DataError, match=r"line 4, column 'item': 'jam' already has a title in line 2. Remove one"):
+    with pytest.raises(DataError, match=r"line 4, column 'item': 'jam' is already the item of line 2. Rename"):
         read(TABLE, titles=titles + "jam,Other\n")
 
 

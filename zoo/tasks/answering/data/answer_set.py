@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from zoo.data.lazy_text import Subset
-from zoo.data.splits import SPLITS
+from zoo.data.splits import SplitSet
 from zoo.tasks.answering.synthetic.scenes import SyntheticVQA
 from zoo.tasks.answering.synthetic.texts import Link, SyntheticQA
 from zoo.tasks.images.synthetic_scenes import Box
@@ -27,7 +27,7 @@ COLUMNS: Mapping[About, tuple[str, str, str]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerSet:
+class AnswerSet(SplitSet):
     """Questions.
 
     Args:
@@ -57,13 +57,6 @@ class AnswerSet:
     kinds: Sequence[str] | None = None
     links: Sequence[Sequence[Link]] | None = None
     boxes: Sequence[Sequence[Box]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.splits)
-
-    def numbers(self, split: str) -> Int[np.ndarray, " k"]:
-        """The questions of a split; of `all`, every one."""
-        return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def select(self, numbers: Int[np.ndarray, " k"]) -> AnswerSet:
         """Returns the questions with these numbers, in ascending order."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from zoo.data.splits import SPLITS
+from zoo.data.splits import SplitSet
 
 
 @dataclass(frozen=True, eq=False)
-class CaptionSet:
+class CaptionSet(SplitSet):
     """Pictures with captions.
 
     Args:
@@ -33,10 +33,3 @@ class CaptionSet:
     splits: Int[np.ndarray, " n"]
     size: tuple[int, int] | None = None
     regions: Sequence[Float[np.ndarray, "w 4"]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.splits)
-
-    def numbers(self, split: str) -> Int[np.ndarray, " k"]:
-        """The pictures of a split; of `all`, every one."""
-        return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
 from zoo.data.lazy_text import Subset
 from zoo.data.option_hints import format_option
-from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, split_stratified
-from zoo.data.tables import collect_error, message, parse_number
+from zoo.data.records import assign_splits, check_labels
+from zoo.data.splits import TRAIN, SplitSet
+from zoo.data.tables import parse_number
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import DataError, did_you_mean, join_names, warn
+from zoo.errors import DataError, did_you_mean
 from zoo.tasks.documents.label_set import Targets
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class Corpus(SplitSet):
     """Texts with labels and splits.
 
     Args:
@@ -48,13 +49,6 @@ class Corpus:
     gold_words: Sequence[Bool[np.ndarray, " _"]] | None = None
     gold_sentences: Sequence[Bool[np.ndarray, " _"]] | None = None
 
-    def __len__(self) -> int:
-        return len(self.splits)
-
-    def numbers(self, split: str) -> Int[np.ndarray, " k"]:
-        """Returns the indices of the texts of a split (train, val, test or all)."""
-        return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
-
     def select(self, numbers: Int[np.ndarray, " k"]) -> Corpus:
         """Returns the texts with these indices, in ascending order."""
         chosen = numbers.tolist()
@@ -76,6 +70,10 @@ class Corpus:
         return tuple(np.bincount(labels[labels >= 0], minlength=len(self.label_names)).tolist())
 
 
+Refuse = Callable[[str, str], DataError]
+"""Makes an error, from a description of the problem and a remedy."""
+
+
 @dataclass
 class TextCollector:
     """Collects the user's own texts, which a reader adds one by one.
@@ -85,21 +83,24 @@ class TextCollector:
         targets: Kind of labels.
         known: Labels of a trained model. Labels may then be missing.
         unknown: Where other labels go then. Default: they are errors.
+        column: Column of labels, for messages.
     """
 
     source: Path
     targets: Targets
     known: Sequence[str] | None = None
     unknown: UnknownLabels | None = None
+    column: str | None = None
+    is_complete: bool = True
+    """Whether no text is missing because its problems were listed."""
     ids: list[str] = field(default_factory=list)
     splits: list[int] = field(default_factory=list)
-    places: list[int | None] = field(default_factory=list)
+    lines: list[int | None] = field(default_factory=list)
     """Line of each text, for messages."""
-    _numbers: dict[str, int] = field(default_factory=dict)
-    _labels: list[tuple[int, ...]] = field(default_factory=list)
+    _labels: list[tuple[str, ...] | None] = field(default_factory=list)
 
     def add(
-        self, id: str, label: str | None, split: int, line: int | None, refuse: Callable[[str, str], DataError]
+        self, id: str, label: str | None, split: int, line: int | None = None, refuse: Refuse = lambda *_: DataError()
     ) -> None:
         """Adds a text.
 
@@ -117,45 +118,59 @@ class TextCollector:
                 raise
             self.unknown.add(id, label)
             names = None
-        if split == NONE and self.known is not None and names is not None:
-            split = TEST
-        self._labels.append(
-            () if names is None else tuple(self._numbers.setdefault(n, len(self._numbers)) for n in names)
-        )
+        self._labels.append(None if names is None else tuple(map(sys.intern, names)))
         self.ids.append(id)
         self.splits.append(split)
-        self.places.append(line)
+        self.lines.append(line)
 
-    def corpus(self, texts: Sequence[Any], split_seed: int) -> Corpus:
+    def corpus(self, texts: Sequence[Any], split_seed: int | None = None) -> Corpus:
         """Checks the rules for the whole set and returns it.
 
         Args:
             texts: The texts that were added.
-            split_seed: Seed of the 60/20/20 split, which is made if no text has a split.
+            split_seed: Seed of the 60/20/20 split, which is made if no text has a split. None for a trained model.
         """
         if self.known is None and not self.ids:
             raise DataError(f"{self.source}: there is no text.")
-        found = list(self._numbers)
-        names = tuple(self.known) if self.known is not None else self._sorted(found)
-        order = {name: place for place, name in enumerate(names)}
-        moved = [order[name] for name in found]
+        names = self.known
+        if names is None:
+            key = float if self.targets == "ordinal" else str
+            names = sorted({name for names in self._labels for name in names or ()}, key=key)
+        index = {name: number for number, name in enumerate(names)}
         if self.targets == "multi":
             labels: np.ndarray = np.zeros((len(self.ids), len(names)), dtype=bool)
-            for row, each in enumerate(self._labels):
-                labels[row, [moved[number] for number in each]] = True
+            for row, own in enumerate(self._labels):
+                labels[row, [index[name] for name in own or ()]] = True
         else:
-            labels = np.array([moved[each[0]] if each else -1 for each in self._labels], dtype=np.int64)
-        splits = np.array(self.splits, dtype=np.int64)
-        corpus = Corpus(texts, self.ids, self.targets, names, labels, splits)
-        if self.known is not None:
-            return corpus
-        if (splits == NONE).all():
-            kinds = np.zeros(len(splits), dtype=np.int64) if self.targets == "multi" else labels
-            corpus = replace(corpus, splits=split_stratified(kinds, split_seed))
-        self._check(corpus)
-        return corpus
+            labels = np.array([index[own[0]] if own else -1 for own in self._labels], dtype=np.int64)
+        splits = assign_splits(
+            self.source,
+            "text",
+            self.splits,
+            seed=split_seed,
+            checks=False,
+            known=np.array([own is not None for own in self._labels]),
+            labels=None if self.targets == "multi" else labels,
+        )
+        if self.known is None and self.is_complete:
+            check_labels(
+                self.source,
+                "text",
+                names,
+                labels,
+                splits,
+                locate=self._locate,
+                column=self.column,
+                are_numbers=self.targets == "ordinal",
+            )
+        return Corpus(texts, self.ids, self.targets, tuple(names), labels, splits)
 
-    def _read(self, label: str | None, refuse: Callable[[str, str], DataError]) -> list[str] | None:
+    def _locate(self, number: int) -> tuple[Path, int | None]:
+        """Returns the file of a text, and its line if it is in a table."""
+        line = self.lines[number]
+        return self.source / self.ids[number] if line is None else self.source, line
+
+    def _read(self, label: str | None, refuse: Refuse) -> list[str] | None:
         """Returns the labels that a cell names, or None if they are unknown."""
         if label is None or (not label and self.known is not None):
             return None
@@ -177,40 +192,11 @@ class TextCollector:
         return names
 
     @staticmethod
-    def _number(label: str, refuse: Callable[[str, str], DataError]) -> str:
+    def _number(label: str, refuse: Refuse) -> str:
         try:
             return f"{parse_number(label):g}"
         except ValueError as error:
             raise refuse(str(error), "Write a number, such as 4, or leave out data.targets=ordinal.") from None
-
-    def _sorted(self, names: list[str]) -> tuple[str, ...]:
-        return tuple(sorted(names, key=float if self.targets == "ordinal" else str))
-
-    def _check(self, corpus: Corpus) -> None:
-        names = corpus.label_names
-        if len(names) < 2:
-            found = f"{names[0]!r} is the only label" if names else "no text has a label"
-            raise DataError(f"{self.source}: {found}. Give two labels at least.")
-        missing = [
-            name for name, split in zip(SPLITS, (TRAIN, VAL, TEST), strict=True) if not (corpus.splits == split).any()
-        ]
-        if missing:
-            raise DataError(f"{self.source}: no text is in {missing[0]!r}. Give more texts, or a column of splits.")
-        uses = count_label_uses(names, corpus.labels, corpus.splits)
-        rare = find_untrained(uses)
-        if self.targets == "multi" and rare:
-            named = join_names([use.name for use in rare])
-            warn(f"{self.source}: {named} never in train, where no model can learn it. Put texts with it there.")
-        for use in rare if self.targets != "multi" else ():
-            what = f"the label {use.name!r} is seen in {use.where}, and never in train"
-            line = self.places[use.first]
-            file = self.source / self.ids[use.first] if line is None else self.source
-            with collect_error():
-                raise DataError(message(file, line, None, what, "Put a text with it into train."))
-        if self.targets != "ordinal":
-            warn_of_similar(self.source, uses)
-        if self.targets != "multi":
-            warn_of_unscored(self.source, uses, "; there are too few texts.")
 
 
 def _is_list(label: str) -> bool:

@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import unicodedata
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zoo.data.compressed import open_bytes
-from zoo.data.csv_recovery import NUL
-from zoo.data.encodings import UTF8, Encoding, find_decoding_fault
-from zoo.data.folders import Walk
-from zoo.data.json_lines import JSONTable, is_table, open_table
-from zoo.data.lazy_text import ConcatSequence, LazyColumn
-from zoo.data.line_index import Lines
-from zoo.data.option_hints import format_option, skip_hint
+from zoo.data.encodings import Fault, find_decoding_fault
+from zoo.data.folders import Walk, check_is_folder
+from zoo.data.json_lines import is_table
+from zoo.data.lazy_text import ConcatSequence
+from zoo.data.records import Column, Record, Records, Schema, find_length_fault, name_given_texts
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.stdin import original_path
-from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collect_error, message
+from zoo.data.tables import BadRows, RowError, TableOptions, message
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import DataError, count_noun, join_names, warn
+from zoo.errors import DataError
 from zoo.tasks.documents.data.corpus import Corpus, TextCollector
 from zoo.tasks.documents.label_set import Targets
 from zoo.text.html import remove_markup
@@ -32,7 +30,7 @@ MOST_CHARACTERS, MOST_TOKENS = 1_000_000, 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReaderOptions:
+class ReaderOptions(TableOptions):
     """Options for reading the user's own texts.
 
     Args:
@@ -41,8 +39,6 @@ class ReaderOptions:
         id: Name of the column of ids. Default: line numbers are ids.
         split: Name of the column of splits, which a table may lack.
         targets: Kind of labels.
-        on_bad_row: `error` raises an error for bad texts; `skip` leaves them out and counts them.
-        encoding: Encoding of the files.
         most_characters: Maximum number of characters of a text; a longer one is bad.
         cache: Folder for indices of JSONL files, whose texts then stay on disk. Default: texts are kept in memory.
     """
@@ -52,54 +48,45 @@ class ReaderOptions:
     id: str | None = None
     split: str = "split"
     targets: Targets = "single"
-    on_bad_row: OnBadRow = "error"
-    encoding: Encoding = UTF8
     most_characters: int = MOST_CHARACTERS
     cache: Path | None = None
-
-
-class TextError(RowError):
-    """A text file that cannot be read."""
 
 
 class _FileTexts(Sequence[str]):
     """The texts of files, which are read on access."""
 
-    def __init__(self, paths: Sequence[Path], reading: ReaderOptions) -> None:
-        self.paths, self.reading = paths, reading
+    def __init__(self, paths: Sequence[Path], options: ReaderOptions) -> None:
+        self.paths, self.options = paths, options
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, number: Any) -> Any:
-        return read_text(self.paths[number], self.reading)
+        return read_text(self.paths[number], self.options)
 
 
-def read_text_table(path: Path, reading: ReaderOptions, *, split_seed: int) -> Corpus:
+def read_text_table(path: Path, options: ReaderOptions, *, split_seed: int) -> Corpus:
     """Reads a table of texts and labels: CSV, TSV or JSONL.
 
     Args:
         path: The table.
-        reading: Options of reading.
-        split_seed: Seed of the split if the table has no column of splits.
+        options: Options of reading.
+        split_seed: Seed of the split if no row has a split.
     """
-    gathered = TextCollector(path, reading.targets)
-    texts = _table(path, reading, gathered, needs_label=True)
-    return gathered.corpus(texts, split_seed)
+    collector = TextCollector(path, options.targets, column=options.label)
+    return collector.corpus(_read_table(path, options, collector), split_seed)
 
 
-def read_text_folder(folder: Path, reading: ReaderOptions, *, split_seed: int) -> Corpus:
+def read_text_folder(folder: Path, options: ReaderOptions, *, split_seed: int) -> Corpus:
     """Reads text files from `folder/<class>/...` or `folder/{train,val,test}/<class>/...`.
 
     Args:
         folder: The folder. The name of a class folder is the label; it may have folders of its own.
-        reading: Options of reading.
+        options: Options of reading.
         split_seed: Seed of the split if there are no folders of splits.
     """
-    if not folder.is_dir():
-        what = "this is a file, where a folder belongs" if folder.exists() else "the folder does not exist"
-        raise DataError(message(folder, None, None, what, f"Check the path, which is taken from {Path.cwd()}."))
-    walk, files = _walk(folder), _Files(reading)
+    check_is_folder(folder)
+    walk, files = _walk(folder), list[_File]()
     inside, loose = walk.content(folder)
     parts: list[tuple[Path, int]] = [(folder, NONE)]
     if inside and {each.name for each in inside} <= set(SPLITS):
@@ -109,26 +96,25 @@ def read_text_folder(folder: Path, reading: ReaderOptions, *, split_seed: int) -
             raise DataError(
                 message(folder, None, None, f"there is no folder {missing!r}", "Add it, or have classes alone.")
             )
-    gathered = TextCollector(folder, reading.targets)
     for part, split in parts:
         classes, outside = (inside, loose) if part == folder else walk.content(part)
         walk.loose += [walk.relative_name(path) for path in walk.select(outside)]
-        for each in classes:
-            label = unicodedata.normalize("NFC", each.name)
-            paths = sorted(walk.files(each, (os.path.realpath(part),)))
+        for class_folder in classes:
+            label = unicodedata.normalize("NFC", class_folder.name)
+            paths = sorted(walk.files(class_folder, (os.path.realpath(part),)))
             if not paths:
-                walk.empty.append(walk.relative_name(each))
-            for path in paths:
-                files.add(path, partial(gathered.add, walk.relative_name(path), label, split, None, _refusal(path)))
+                walk.empty.append(walk.relative_name(class_folder))
+            files += [(path, walk.relative_name(path), label, split) for path in paths]
     walk.report()
-    files.report(folder)
-    if not files.good:
+    collector = TextCollector(folder, options.targets)
+    texts = _read_files(folder, files, options, collector)
+    if not len(texts):
         raise DataError(message(folder, None, None, "no folder in it has a .txt file", "Put each class into a folder."))
-    return gathered.corpus(_FileTexts(files.good, reading), split_seed)
+    return collector.corpus(texts, split_seed)
 
 
 def read_texts_at(
-    paths: Sequence[Path], reading: ReaderOptions, known: Sequence[str], unknown: UnknownLabels | None = None
+    paths: Sequence[Path], options: ReaderOptions, known: Sequence[str], unknown: UnknownLabels | None = None
 ) -> Corpus:
     """Reads texts for a trained model: tables, which may lack labels, text files, and folders of text files.
 
@@ -136,31 +122,29 @@ def read_texts_at(
 
     Args:
         paths: Tables, text files and folders.
-        reading: Options of reading.
+        options: Options of reading.
         known: Labels of the model.
         unknown: Where other labels go. Default: they are errors.
     """
-    gathered = TextCollector(paths[0], reading.targets, known, unknown)
+    collector = TextCollector(paths[0], options.targets, known, unknown)
     parts: list[Sequence[str]] = []
     for path in paths:
         if path.is_file() and is_table(path):
             prefix = f"{original_path(path).name}:" if len(paths) > 1 else ""
-            parts.append(_table(path, reading, gathered, needs_label=False, prefix=prefix))
+            parts.append(_read_table(path, options, collector, prefix))
             continue
-        walk, files = _walk(path), _Files(reading)
-        found = sorted(walk.files(path)) if path.is_dir() else [path]
-        if not found:
+        walk = _walk(path)
+        files = sorted(walk.files(path)) if path.is_dir() else [path]
+        if not files:
             raise DataError(message(path, None, None, "no .txt file is in this folder", "Name the tables in it."))
         walk.report()
-        for file in found:
-            label = unicodedata.normalize("NFC", file.parent.name)
-            named = label if reading.targets != "multi" and label in known else None
-            files.add(file, partial(gathered.add, str(original_path(file)), named, NONE, None, _refusal(file)))
-        files.report(path)
-        parts.append(_FileTexts(files.good, reading))
-    if not gathered.ids:
+        labels = [unicodedata.normalize("NFC", file.parent.name) for file in files]
+        named = [label if options.targets != "multi" and label in known else None for label in labels]
+        files_read = [(file, str(original_path(file)), label, NONE) for file, label in zip(files, named, strict=True)]
+        parts.append(_read_files(path, files_read, options, collector))
+    if not collector.ids:
         raise DataError(f"{paths[0]}: no text is usable.")
-    return gathered.corpus(ConcatSequence(parts), 0)
+    return collector.corpus(ConcatSequence(parts))
 
 
 def texts_as_written(
@@ -179,147 +163,96 @@ def texts_as_written(
         known: Labels of the model.
         most_characters: Maximum number of characters of a text, as in files.
     """
-    gathered = TextCollector(Path("--text"), targets, known)
-    for number, text in enumerate(texts, start=first):
-        if not remove_markup(text[:most_characters]).text.strip():
-            raise DataError(f"text {number} is empty. Write a text.")
-        if (problem := _problem(text, most_characters)) is not None:
-            raise DataError(f"text {number}: {problem[0]}. Part it.")
-        if "\0" in text:
-            raise DataError(f"text {number}: {NUL.what}. {NUL.remedy}")
-        gathered.add(f"text {number}", None, NONE, None, _refusal(Path("--text")))
-    return gathered.corpus(list(texts), 0)
+    collector = TextCollector(Path("--text"), targets, known)
+    for id in name_given_texts(texts, first, most_characters, lambda text: remove_markup(text).text):
+        collector.add(id, None, NONE)
+    return collector.corpus(list(texts))
 
 
-def read_text(path: Path, reading: ReaderOptions) -> str:
+def read_text(path: Path, options: ReaderOptions) -> str:
     """Reads the text of a file.
 
     Raises:
-        TextError: The file cannot be read, is empty or too long, or is no text in its encoding.
+        RowError: The file cannot be read, is empty or too long, or is no text in its encoding.
     """
     try:
-        with open_bytes(path, reading.encoding) as file:
+        with open_bytes(path, options.encoding) as file:
             text = file.read().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
-        raise TextError(
-            message(path, None, None, f"the file cannot be read ({error.strerror})", "Check it.")
-        ) from error
-    if find_decoding_fault(text, reading.encoding) is not None:
+        problem = f"the file cannot be read ({error.strerror})"
+        raise RowError(message(path, None, None, problem, "Check it.")) from error
+    if find_decoding_fault(text, options.encoding) is not None:
         for line, part in enumerate(text.split("\n"), start=1):
-            if (fault := find_decoding_fault(part, reading.encoding)) is not None:
-                raise TextError(message(path, line, None, fault.what, f"{fault.remedy} {skip_hint('files')}"))
-    problem = _problem(text, reading.most_characters)
-    if problem is not None:
-        raise TextError(message(path, None, None, problem[0], f"{problem[1]} {skip_hint('files')}"))
+            if (fault := find_decoding_fault(part, options.encoding)) is not None:
+                raise RowError(message(path, line, None, *fault))
+    if (fault := _find_fault(text, options.most_characters)) is not None:
+        raise RowError(message(path, None, None, *fault))
     return text
 
 
-def _table(
-    path: Path, reading: ReaderOptions, gathered: TextCollector, *, needs_label: bool, prefix: str = ""
-) -> Sequence[str]:
-    """Adds the rows of a table to `gathered` and returns their texts."""
-    named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
-    options = {getattr(reading, name): f"data.{name}" for name in ("text", "label", "id")}
-    required: Required = {name: options[name] for name in named} if needs_label else named
-    table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
-    lines = (
-        Lines(path, reading.cache, encoding=reading.encoding)
-        if isinstance(table, JSONTable) and reading.cache is not None
-        else None
+def _read_table(path: Path, options: ReaderOptions, collector: TextCollector, prefix: str = "") -> Sequence[str]:
+    """Adds the rows of a table to `collector` and returns their texts; `prefix` stands before ids that are lines."""
+    is_input = collector.known is not None
+    schema = Schema(
+        noun="text",
+        columns={
+            "text": Column(options.text, required=True),
+            "id": Column(options.id, "id", required=options.id is not None),
+            "label": Column(options.label, required=not is_input, empty=True),
+            "split": Column(options.split, "split"),
+        },
+        usage="a text has a label, and perhaps an id and a split",
+        has_options=True,
+        splits_all=True,
     )
-    texts, numbers = list[str](), array("q")
-    seen: dict[str, int] = {}
-    for row, text, id in table.parse(_row_reader(table, reading, gathered, seen, prefix)):
-        if lines is None:
-            texts.append(text)
-        numbers.append(row)
-        seen[id] = row
-    if table.skipped:
-        warn(table.report())
-    unused = [name for name in table.columns if name not in (*named, reading.label, reading.split)]
-    if unused:
-        warn(f"{path}: {join_names(unused)} not used; a text has a label, and perhaps an id and a split.")
-    if lines is not None:
-        assert isinstance(table, JSONTable)
-        return LazyColumn(table, lines, numbers, reading.text)
-    return texts
+    records = Records(path, schema, options, is_input=is_input)
+    index = records.index_texts(options.cache)
+
+    def make(record: Record) -> tuple[int, str]:
+        if (fault := _find_fault(record["text"], options.most_characters)) is not None:
+            raise record.error("text", *fault)
+        id, label = record.id if "id" in records else f"{prefix}{record.id}", record["label"]
+        refuse = partial(record.error, "label")
+        collector.add(id, label if "label" in records else None, record.split, record.line, refuse)
+        return record.line, "" if index is not None else record["text"]
+
+    lines, texts = array("q"), list[str]()
+    for line, text in records.parse(make):
+        lines.append(line)
+        texts.append(text)
+    collector.is_complete &= records.is_complete
+    return texts if index is None else index("text", lines)
 
 
-def _row_reader(
-    table: Table, reading: ReaderOptions, gathered: TextCollector, seen: dict[str, int], prefix: str
-) -> Callable[[Row], tuple[int, str, str]]:
-    has_label, has_split = reading.label in table.columns, reading.split in table.columns
-
-    def read(row: Row) -> tuple[int, str, str]:
-        text = row.text(reading.text)
-        problem = _problem(text, reading.most_characters) if text else None
-        if problem is not None:
-            raise row.error(reading.text, *problem)
-        id = f"{prefix}{row.line}" if reading.id is None else row.text(reading.id)
-        if reading.id is not None and id in seen:
-            raise row.error(reading.id, f"{id!r} is the name of line {seen[id]} too", "Give each text its own.")
-        label = row.text(reading.label, empty=True) if has_label else None
-        split = row.choice(reading.split, SPLITS, empty=gathered.known is not None) if has_split else ""
-        if row.is_bad:
-            raise row.error(None, "a cell is bad", "")  # the error of the cell itself is listed already
-        gathered.add(
-            id,
-            label,
-            SPLITS.index(split) if split else NONE,
-            row.line,
-            lambda what, how: row.error(reading.label, what, how),
-        )
-        return row.line, text, id
-
-    return read
+_File = tuple[Path, str, str | None, int]
+"""A text file: its path, name, label and split."""
 
 
-def _problem(text: str, most: int) -> tuple[str, str] | None:
+def _read_files(place: Path, files: Sequence[_File], options: ReaderOptions, collector: TextCollector) -> _FileTexts:
+    """Adds text files to `collector` and returns their texts; a bad one is listed, left out or an error."""
+    bad, good = BadRows(place, options.on_bad_row, "text", "files"), list[Path]()
+    for path, id, label, split in files:
+        try:
+            read_text(path, options)
+            collector.add(id, label, split, None, partial(_make_error, path))
+            good.append(path)
+        except RowError as error:
+            bad.add(error)
+    bad.warn()
+    collector.is_complete &= not bad.listed
+    return _FileTexts(good, options)
+
+
+def _make_error(path: Path, problem: str, remedy: str) -> RowError:
+    return RowError(message(path, None, None, problem, remedy))
+
+
+def _find_fault(text: str, most: int) -> Fault | None:
     """Returns what is wrong with a text and how to mend it, or None."""
-    if len(text) > most:
-        what = f"the text has {len(text):,} characters, and {most:,} are the most"
-        return what, f"Part it, or raise {format_option('most_characters')}."
-    if not remove_markup(text).text.strip():
-        return "the text is empty", "Fill it in."
-    return None
-
-
-def _refusal(path: Path) -> Callable[[str, str], DataError]:
-    return lambda what, how: TextError(message(path, None, None, what, how))
+    if (fault := find_length_fault(text, most, "most_characters")) is not None:
+        return fault
+    return None if remove_markup(text).text.strip() else Fault("the text is empty", "Fill it in.")
 
 
 def _walk(folder: Path) -> Walk:
     return Walk(folder, (".txt",), "text")
-
-
-class _Files:
-    """Text files one after another: those that can be read, and the number of those that are left out."""
-
-    def __init__(self, reading: ReaderOptions) -> None:
-        self.reading = reading
-        self.good: list[Path] = []
-        self.skipped: list[str] = []
-
-    def add(self, path: Path, gather: Callable[[], None]) -> None:
-        """Reads a file; a bad one is listed, left out or an error.
-
-        Args:
-            path: The file.
-            gather: Adds its name and label to those of the others, unless it is bad.
-        """
-        try:
-            read_text(path, self.reading)
-            gather()
-        except TextError as error:
-            if self.reading.on_bad_row == "skip":
-                self.skipped.append(str(error).removesuffix(skip_hint("files")).rstrip())
-                return
-            with collect_error():
-                raise
-        else:
-            self.good.append(path)
-
-    def report(self, place: Path) -> None:
-        """Warns of files that were left out."""
-        if self.skipped:
-            warn(f"{place}: skipped {count_noun(len(self.skipped), 'bad text')}. The first: {self.skipped[0]}")

@@ -15,7 +15,7 @@ from zoo.errors import DataError, count_noun, did_you_mean
 from zoo.tasks.recommendation.data.interaction_log import Duplicates, Log, make_log
 from zoo.tasks.recommendation.data.interactions import InteractionCollector, Interactions, Vocabulary
 from zoo.tasks.recommendation.data.parquet import ParquetTable
-from zoo.tasks.recommendation.data.readers import ReaderOptions, interactions_of, is_parquet, open_table, say_unused
+from zoo.tasks.recommendation.data.readers import ReaderOptions, interactions_of, is_parquet, open_table
 
 HISTORY = "history"
 _NAMES = {"|": "'|'", ",": "commas", " ": "spaces"}
@@ -86,7 +86,8 @@ def _read(path: Path, reading: ReaderOptions) -> Interactions:
     for user, items in table.parse(_row_reader(reading, _separator(table))):
         for item in items:
             collector.add_row(user, item)
-    say_unused(table, (reading.user, HISTORY), "a row has a user and a history")
+    table.bad.warn()
+    table.warn_of_unused((reading.user, HISTORY), "a row has a user and a history")
     return collector.finish()
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, column_remedy
-from zoo.errors import DataError, ZooError, did_you_mean
+from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, check_columns
+from zoo.errors import DataError, ZooError
 from zoo.tasks.recommendation.data.interactions import Coded, Column, InteractionCollector, IrregularError
 
 if TYPE_CHECKING:
@@ -36,11 +36,8 @@ class ParquetTable(Table):
         self._schema, rows = _opened(path)
         super().__init__(path, 0, tuple(self._schema.names), on_bad_row, "")
         self._used: Sequence[str | None] = ()
+        check_columns(path, None, self.columns, required, "the table does not have it")
         for name in required:
-            if name not in self.columns:
-                missing = [each for each in required if each not in self.columns]
-                offer = f"{did_you_mean(name, self.columns)} {column_remedy(missing, self.columns, required)}"
-                raise DataError(f"{path}, column {name!r}: the table does not have it. {offer}")
             if self.columns.count(name) > 1:
                 raise DataError(f"{path}, column {name!r}: the table has it more than once. Rename or remove one.")
         if not rows:
@@ -61,7 +58,7 @@ class ParquetTable(Table):
                 _check(self.path, name, self._schema.field(name).type, kinds)
 
     def __iter__(self) -> Iterator[Row]:
-        self.skipped, self.first_skipped, self.collected, number = 0, "", 0, 0
+        number = self._start()
         names = [name for name in self._used if name is not None]
         indices = [self.index[name] for name in names]
         for batch in _batches(self.path, names):
@@ -71,7 +68,7 @@ class ParquetTable(Table):
                 for index, name, text in zip(indices, names, texts, strict=True):
                     if text is None:
                         remedy = "Write the table anew with texts in UTF-8."
-                        self._bad(self.error(number, name, "the text is not UTF-8", remedy))
+                        self.bad.add(self.error(number, name, "the text is not UTF-8", remedy))
                         break
                     cells[index] = text
                 else:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zoo.data.encodings import UTF8, Encoding
-from zoo.data.tables import OnBadRow, Required, Row, Table, read_table
-from zoo.errors import ConfigError, DataError, join_names
+from zoo.data.tables import Required, Row, Table, TableOptions, read_table
+from zoo.errors import ConfigError, DataError, warn
 from zoo.tasks.recommendation.data.csv_blocks import add_columns
 from zoo.tasks.recommendation.data.interactions import Clock, InteractionCollector, Interactions, IrregularError
 from zoo.tasks.recommendation.data.parquet import ParquetTable
@@ -21,7 +19,7 @@ Columns = tuple[str, str, str | None, str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReaderOptions:
+class ReaderOptions(TableOptions):
     """Options for reading the user's own files.
 
     Args:
@@ -30,8 +28,6 @@ class ReaderOptions:
         timestamp: Name of the column of times, which must exist. Default: `timestamp`, if there is such a column.
         rating: Name of the column of ratings, which is read only if `min_rating` is given.
         min_rating: Interactions with a lower rating are left out.
-        on_bad_row: Whether a bad row is an error, or is left out and counted.
-        encoding: Encoding of CSV and TSV files.
     """
 
     user: str = "user"
@@ -39,8 +35,6 @@ class ReaderOptions:
     timestamp: str | None = None
     rating: str = "rating"
     min_rating: float | None = None
-    on_bad_row: OnBadRow = "error"
-    encoding: Encoding = UTF8
 
     def __post_init__(self) -> None:
         names = [self.user, self.item, self.timestamp or _TIMESTAMP, self.rating]
@@ -107,20 +101,12 @@ def interactions_of(table: Table, reading: ReaderOptions) -> Interactions:
         for row in table.parse(_row_reader(collector.clock, columns)):
             collector.add_row(*row)
     found = collector.finish()
-    say_unused(
-        table, columns, "an interaction has a user, an item, perhaps a timestamp, and with data.min_rating a rating"
+    table.bad.warn()
+    table.warn_of_unused(
+        columns, "an interaction has a user, an item, perhaps a timestamp, and with data.min_rating a rating"
     )
     _say_low(table, collector, len(found.items), reading)
     return found
-
-
-def say_unused(table: Table, columns: Sequence[str | None], has: str) -> None:
-    """Warns of bad rows that were skipped, and of columns other than these."""
-    if table.skipped:
-        _warn(table.report())
-    unused = [name for name in table.columns if name not in columns]
-    if unused:
-        _warn(f"{table.path}: {join_names(unused)} not used; {has}.")
 
 
 def _row_reader(clock: Clock, columns: Columns) -> Callable[[Row], tuple[str, str, float | None, float | None]]:
@@ -147,28 +133,17 @@ def _say_low(table: Table, collector: InteractionCollector, count: int, reading:
     least = f"a {reading.rating} below data.min_rating={reading.min_rating:g}"
     if not count:
         raise DataError(f"{table.path}: all {collector.low:,} interactions have {least}. Lower it.")
-    _warn(f"{table.path}: {collector.low:,} of {collector.low + count:,} interactions have {least}, and are left out.")
+    warn(f"{table.path}: {collector.low:,} of {collector.low + count:,} interactions have {least}, and are left out.")
 
 
 def _titles(path: Path, names: Sequence[str], reading: ReaderOptions) -> list[str]:
     """Returns the title of each item; "" where there is none."""
-    table = read_table(path, required=["item", "title"], on_bad_row=reading.on_bad_row, encoding=reading.encoding)
-    lines: dict[str, int] = {}
+    from zoo.data.records import Column, Records, Schema
 
-    def read(row: Row) -> tuple[str, str]:
-        item, title = row.text("item"), row.text("title")
-        if item in lines:
-            raise row.error("item", f"{item!r} already has a title in line {lines[item]}", "Remove one of the two.")
-        lines[item] = row.line
-        return item, title
-
-    titles = dict(table.parse(read))
-    say_unused(table, ("item", "title"), "an item has a title")
+    columns = {"item": Column("item", "id", required=True), "title": Column("title", required=True)}
+    records = Records(path, Schema(noun="title", columns=columns, usage="an item has a title", id="item"), reading)
+    titles = dict(records.parse(lambda record: (record.id, record["title"])))
     without = sum(name not in titles for name in names)
     if without:
-        _warn(f"{path}: {without:,} of the {len(names):,} items have no title, and are shown by their ids.")
+        warn(f"{path}: {without:,} of the {len(names):,} items have no title, and are shown by their ids.")
     return [titles.get(name, "") for name in names]
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=2)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int
 
-from zoo.data.splits import SPLITS
+from zoo.data.splits import SplitSet
 from zoo.tasks.speech.data.features import Features
 
 Rows = Sequence[Float32[np.ndarray, "_ f"]]
@@ -29,7 +29,7 @@ class Sounds(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class Corpus(SplitSet):
     """Recordings with their transcripts and splits.
 
     Args:
@@ -50,13 +50,6 @@ class Corpus:
     speakers: Sequence[str] | None = None
     snrs: Sequence[float] | None = None
     times: Sequence[Float64[np.ndarray, "_ 2"]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.splits)
-
-    def numbers(self, split: str) -> Int[np.ndarray, " k"]:
-        """Returns the indices of the recordings of a split (train, val, test or all)."""
-        return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
 
     @property
     def is_transcribed(self) -> Bool[np.ndarray, " n"]:

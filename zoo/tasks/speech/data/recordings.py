@@ -12,7 +12,7 @@ from jaxtyping import Float32
 
 from zoo.data import ragged
 from zoo.data.cache import Arrays, cached_arrays, identity
-from zoo.data.lazy_text import ConcatSequence
+from zoo.data.lazy_text import ConcatSequence, Subset
 from zoo.errors import ConfigError, warn
 from zoo.tasks.speech.data.audio import (
     DEFAULT_LIMITS,
@@ -82,7 +82,7 @@ class FileSounds:
     def select(self, numbers: Iterable[int]) -> FileSounds:
         """Returns some of the recordings, without reading them again."""
         chosen = list(numbers)
-        made = {key: _Chosen(joined, chosen) for key, joined in self._made.items()}
+        made = {key: Subset(joined, chosen) for key, joined in self._made.items()}
         return FileSounds([self.clips[number] for number in chosen], self.limits, self.cache, made)  # type: ignore[arg-type]
 
     def _parts(self, features: Features, speed: float) -> Iterator[Arrays]:
@@ -118,19 +118,6 @@ class FileSounds:
             count = sum(int(part[name].sum()) for part in parts)
             if count:
                 warn(f"{place}: {count:,} of {len(self.clips):,} recordings are {what}.")
-
-
-class _Chosen(Sequence[Any]):
-    """Some entries of a sequence."""
-
-    def __init__(self, entries: Sequence[Any], numbers: Sequence[int]) -> None:
-        self.entries, self.numbers = entries, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, number: Any) -> Any:
-        return self.entries[self.numbers[number]]
 
 
 class _Read(NamedTuple):

@@ -10,11 +10,11 @@ from jaxtyping import Int
 
 from zoo.data.lazy_text import Subset
 from zoo.data.line_index import TextLines
-from zoo.data.splits import SPLITS
+from zoo.data.splits import SplitSet
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class Corpus(SplitSet):
     """Texts and their translations.
 
     Args:
@@ -33,13 +33,6 @@ class Corpus:
     splits: Int[np.ndarray, " n"]
     links: Sequence[Int[np.ndarray, "l 2"]] | None = None
     lines: TextLines | None = None
-
-    def __len__(self) -> int:
-        return len(self.splits)
-
-    def numbers(self, split: str) -> Int[np.ndarray, " k"]:
-        """The pairs of a split; of `all`, every one."""
-        return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def select(self, numbers: Int[np.ndarray, " k"]) -> Corpus:
         """The pairs with these numbers, in ascending order."""

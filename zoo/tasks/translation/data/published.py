@@ -15,8 +15,7 @@ from zoo.data.download import find_published, verify_published
 from zoo.data.splits import SPLITS, TEST, TRAIN, VAL
 from zoo.data.tarballs import iter_contents, translate_archive_errors
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import ReaderOptions
-from zoo.tasks.translation.data.readers import Aligned, read_pair_files
+from zoo.tasks.translation.data.readers import Aligned, ReaderOptions, read_pair_files
 
 _MULTI30K_AT = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _MULTI30K = {"train": ("train", 29_000), "val": ("val", 1_014), "test": ("test_2016_flickr", 1_000)}

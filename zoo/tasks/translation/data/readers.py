@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
-from zoo.data.csv_recovery import NUL
 from zoo.data.encodings import Encoding, Fault
-from zoo.data.json_lines import JSONTable, is_table, open_table
-from zoo.data.lazy_text import ConcatSequence, LazyColumn, LazyLines
+from zoo.data.json_lines import is_table
+from zoo.data.lazy_text import ConcatSequence, LazyLines
 from zoo.data.line_index import Lines, TextLines, read_lines
-from zoo.data.option_hints import skip_hint
+from zoo.data.ragged import RaggedBuilder
+from zoo.data.records import Column, Record, Records, Schema, assign_splits, find_length_fault, name_given_texts
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.data.stdin import original_path
-from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collect_error, message
-from zoo.errors import DataError, count_noun, join_names, warn
+from zoo.data.tables import BadRows, RowError, TableOptions, check_is_file, message
+from zoo.errors import DataError
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.pair_collector import MOST_CHARACTERS, PairCollector, ReaderOptions, problem_of
+
+MOST_CHARACTERS, MOST_TOKENS = 10_000, 1_000
+_LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderOptions(TableOptions):
+    """How the user's own pairs are read.
+
+    Args:
+        source: The name of the column of texts.
+        target: Likewise of their translations.
+        alignment: Likewise of links of words, where there is such a column.
+        id: Likewise of names; None: the numbers of lines.
+        split: Likewise of splits, where there is such a column.
+        most_characters: A longer text is a bad one.
+        max_length: A text with more tokens is a bad one; None: none is.
+    """
+
+    source: str = "source"
+    target: str = "target"
+    alignment: str = "alignment"
+    id: str | None = None
+    split: str = "split"
+    most_characters: int = MOST_CHARACTERS
+    max_length: int | None = MOST_TOKENS
 
 
 @dataclass(frozen=True)
@@ -43,85 +70,149 @@ class Aligned:
         return [path for path in (self.source, self.target, self.alignment) if path is not None]
 
 
+Refuse = Callable[[str, str, str], RowError]
+"""Makes the error of a bad pair, from the side (source, target, alignment), what is wrong and how to mend it."""
+
+
+@dataclass
+class PairCollector:
+    """Pairs as readers find them, one after another.
+
+    Args:
+        place: The file, for messages.
+        keeps_texts: Whether texts are kept in memory.
+    """
+
+    place: Path
+    keeps_texts: bool = True
+    is_complete: bool = True
+    """Whether no pair is missing because its problems were listed."""
+    sources: list[str] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    splits: list[int] = field(default_factory=list)
+    links: RaggedBuilder = field(default_factory=lambda: RaggedBuilder(width=2))
+
+    def add(self, texts: Mapping[str, str], id: str, split: int, refuse: Refuse) -> None:
+        """Adds a pair.
+
+        Args:
+            texts: Side -> text.
+            id: A name.
+            split: A number of `zoo.data.splits`.
+            refuse: Makes the error of a bad pair.
+        """
+        self.links.append(_read_links(texts, refuse) if {"target", "alignment"} <= set(texts) else [])
+        self.ids.append(id)
+        self.splits.append(split)
+        if self.keeps_texts:
+            self.sources.append(texts["source"])
+            self.targets.append(texts.get("target", ""))
+
+    def corpus(
+        self, sources: Sequence[str], targets: Sequence[str] | None, *, has_links: bool, split_seed: int | None
+    ) -> Corpus:
+        """Checks the rules for the whole set, and returns the pairs.
+
+        Args:
+            sources: The texts.
+            targets: Their translations; None: not known.
+            has_links: Whether links of words are known.
+            split_seed: The seed of the 60/20/20 split of pairs that all are in no split. None: these are pairs for a
+                trained model, and those in no split are for its test.
+        """
+        known = targets is not None
+        splits = assign_splits(self.place, "pair", self.splits, seed=split_seed, known=known, checks=self.is_complete)
+        return Corpus(sources, targets, self.ids, splits, self.links.build() if has_links else None)
+
+
 def read_pair_table(
-    path: Path, reading: ReaderOptions, *, cache: Path | None, split_seed: int | None, needs_target: bool = True
+    path: Path, options: ReaderOptions, *, cache: Path | None, split_seed: int | None, needs_target: bool = True
 ) -> Corpus:
     """Reads a table of texts and translations: CSV, TSV or JSONL.
 
     Args:
         path: The table.
-        reading: The names of the columns, and what is left out.
+        options: The names of the columns, and what is left out.
         cache: The folder for the index of a JSONL file, whose texts are then not held in memory; None: they are.
-        split_seed: The seed of the split, where the table has no column of splits; None: a trained model's input.
+        split_seed: The seed of the split, where no row has a split; None: a trained model's input.
         needs_target: Whether there must be translations.
     """
-    named = [reading.source, *([reading.target] if needs_target else []), *([reading.id] if reading.id else [])]
-    options = {getattr(reading, name): f"data.{name}" for name in ("source", "target", "id")}
-    required: Required = {name: options[name] for name in named} if split_seed is not None else named
-    table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
-    lines = (
-        Lines(path, cache, encoding=reading.encoding) if isinstance(table, JSONTable) and cache is not None else None
+    text = partial(Column, empty=False, most=options.most_characters, most_option="most_characters")
+    sides = {
+        "source": text(options.source, required=True),
+        "target": text(options.target, required=needs_target),
+        "alignment": Column(options.alignment),
+    }
+    schema = Schema(
+        noun="pair",
+        columns={
+            **sides,
+            "id": Column(options.id, "id", required=options.id is not None),
+            "split": Column(options.split, "split"),
+        },
+        usage="a pair has a source and a target, perhaps an alignment and a split",
+        has_options=True,
+        splits_all=True,
     )
-    found = PairCollector(reading, path, keeps_texts=lines is None)
-    numbers = array("q", table.parse(_row_reader(table, reading, found, is_input=split_seed is None)))
-    if table.skipped:
-        warn(table.report())
-    unused = [name for name in table.columns if name not in (*named, *_columns(reading).values(), reading.split)]
-    if unused:
-        said = f"{path}: {join_names(unused)} not used"
-        warn(f"{said}; a pair has a source and a target, perhaps an alignment and a split.")
-    sources: Sequence[str] = found.sources
-    targets: Sequence[str] = found.targets
-    if lines is not None:
-        assert isinstance(table, JSONTable)
-        sources, targets = (LazyColumn(table, lines, numbers, name) for name in (reading.source, reading.target))
-    has_target = reading.target in table.columns
-    return found.corpus(
-        sources,
-        targets if has_target else None,
-        has_links=has_target and reading.alignment in table.columns,
-        split_seed=split_seed,
-    )
+    records = Records(path, schema, options, is_input=split_seed is None)
+    index = records.index_texts(cache)
+    collector = PairCollector(path, keeps_texts=index is None)
+
+    def make(record: Record) -> int:
+        texts = {side: record[side] for side in sides if side in records}
+        collector.add(texts, record.id, record.split, record.error)
+        return record.line
+
+    lines = array("q", records.parse(make))
+    collector.is_complete = records.is_complete
+    sources: Sequence[str] = collector.sources
+    targets: Sequence[str] = collector.targets
+    if index is not None:
+        sources, targets = index("source", lines), index("target", lines)
+    has_target = "target" in records
+    has_links = has_target and "alignment" in records
+    return collector.corpus(sources, targets if has_target else None, has_links=has_links, split_seed=split_seed)
 
 
 def read_pair_files(
-    files: Mapping[str, Aligned], reading: ReaderOptions, *, cache: Path | None, split_seed: int | None
+    files: Mapping[str, Aligned], options: ReaderOptions, *, cache: Path | None, split_seed: int | None
 ) -> Corpus:
     """Reads text files whose lines belong together.
 
     Args:
         files: Split -> its files; "" if one pair of files has all pairs.
-        reading: What is left out.
+        options: What is left out.
         cache: The folder for the indices of the files, whose texts are then not held in memory; None: they are.
         split_seed: The seed of the split of files that have all pairs; None: a trained model's input.
     """
     place = next(iter(files.values())).source
-    found = PairCollector(reading, place, keeps_texts=cache is None)
+    collector = PairCollector(place, keeps_texts=cache is None)
     on_demand: list[tuple[LazyLines, ...]] = []
     lines = None
     for split, aligned in files.items():
         prefix = f"{split} " if split else ""
-        numbers, count = _read_lines(aligned, found, SPLITS.index(split) if split else NONE, prefix)
+        numbers, count = _read_lines(aligned, collector, options, SPLITS.index(split) if split else NONE, prefix)
         lines = TextLines(array("q", (number - 1 for number in numbers)), count) if split_seed is None else None
         if cache is not None:
             on_demand.append(
-                tuple(LazyLines(Lines(path, cache, encoding=reading.encoding), numbers) for path in aligned.paths[:2])
+                tuple(LazyLines(Lines(path, cache, encoding=options.encoding), numbers) for path in aligned.paths[:2])
             )
-    sides: Sequence[Sequence[str]] = [found.sources, found.targets]
+    sides: Sequence[Sequence[str]] = [collector.sources, collector.targets]
     if cache is not None:
         sides = [ConcatSequence(parts) for parts in zip(*on_demand, strict=True)]
-    has_target = all(each.target is not None for each in files.values())
-    has_links = all(each.alignment is not None for each in files.values())
-    corpus = found.corpus(sides[0], sides[1] if has_target else None, has_links=has_links, split_seed=split_seed)
+    has_target = all(aligned.target is not None for aligned in files.values())
+    has_links = all(aligned.alignment is not None for aligned in files.values())
+    corpus = collector.corpus(sides[0], sides[1] if has_target else None, has_links=has_links, split_seed=split_seed)
     return replace(corpus, lines=lines)
 
 
-def read_pairs_at(paths: Sequence[Path], reading: ReaderOptions, references: Path | None = None) -> Corpus:
+def read_pairs_at(paths: Sequence[Path], options: ReaderOptions, references: Path | None = None) -> Corpus:
     """Texts for a trained model: tables, which may have no translations, and text files with a text on each line.
 
     Args:
         paths: The files.
-        reading: The names of the columns, and what is left out.
+        options: The names of the columns, and what is left out.
         references: The file with the translations of the one text file.
     """
     if references is not None and (len(paths) > 1 or is_table(paths[0])):
@@ -129,27 +220,24 @@ def read_pairs_at(paths: Sequence[Path], reading: ReaderOptions, references: Pat
     parts = []
     for path in paths:
         if is_table(path):
-            parts.append(read_pair_table(path, reading, cache=None, split_seed=None, needs_target=False))
+            parts.append(read_pair_table(path, options, cache=None, split_seed=None, needs_target=False))
         else:
-            parts.append(read_pair_files({"": Aligned(path, references)}, reading, cache=None, split_seed=None))
-    return parts[0] if len(parts) == 1 else _joined(parts, paths)
+            parts.append(read_pair_files({"": Aligned(path, references)}, options, cache=None, split_seed=None))
+    return parts[0] if len(parts) == 1 else _join(parts, paths)
 
 
-def with_back_translated(corpus: Corpus, path: Path, reading: ReaderOptions) -> Corpus:
+def with_back_translated(corpus: Corpus, path: Path, options: ReaderOptions) -> Corpus:
     """Adds pairs for training whose source a model has written: a table of `zoo predict`, its `text` and `translation`.
 
     Args:
         corpus: The pairs of a data set, whose targets are known.
         path: The table.
-        reading: How long a text may be, and what is left out.
+        options: How long a text may be, and what is left out.
     """
-    reading = ReaderOptions(
-        source="translation",
-        target="text",
-        on_bad_row=reading.on_bad_row,
-        most_characters=reading.most_characters,
+    options = ReaderOptions(
+        source="translation", target="text", on_bad_row=options.on_bad_row, most_characters=options.most_characters
     )
-    table = read_pair_table(path, reading, cache=None, split_seed=None)
+    table = read_pair_table(path, options, cache=None, split_seed=None)
     assert corpus.targets is not None
     assert table.targets is not None
     none = [np.zeros((0, 2), dtype=np.int32)] * len(table)
@@ -164,120 +252,101 @@ def with_back_translated(corpus: Corpus, path: Path, reading: ReaderOptions) -> 
 
 def texts_as_written(texts: Sequence[str], first: int, most_characters: int = MOST_CHARACTERS) -> Corpus:
     """Texts of the command line, or lines of standard input, which obey the limit of files."""
-    for number, text in enumerate(texts, start=first):
-        if not text.strip():
-            raise DataError(f"text {number} is empty. Write a text.")
-        if "\0" in text:
-            raise DataError(f"text {number}: {NUL.what}. {NUL.remedy}")
-        if (problem := problem_of(text.strip(), most_characters)) is not None:
-            raise DataError(f"text {number}: {problem[0]}. Part it.")
-    ids = [f"text {number}" for number in range(first, first + len(texts))]
+    ids = name_given_texts(texts, first, most_characters)
     return Corpus([text.strip() for text in texts], None, ids, np.full(len(texts), NONE))
 
 
-def _row_reader(table: Table, reading: ReaderOptions, found: PairCollector, *, is_input: bool) -> Callable[[Row], int]:
-    """Returns a function that adds the pair of a row and returns its line."""
-    columns = {side: name for side, name in _columns(reading).items() if name in table.columns}
-    has_split, seen = reading.split in table.columns, dict[str, int]()
-    first: dict[bool, int] = {}  # of the lines without a split and with one
-
-    def read(row: Row) -> int:
-        texts = {side: row.text(name, empty=side == "alignment") for side, name in columns.items()}
-        id = str(row.line) if reading.id is None else row.text(reading.id)
-        if reading.id is not None and id in seen:
-            raise row.error(reading.id, f"{id!r} is the name of line {seen[id]} too", "Give each pair its own.")
-        split = row.choice(reading.split, SPLITS, empty=is_input or True not in first) if has_split else ""
-        first.setdefault(bool(split), row.line)
-        if split and not is_input and False in first:
-            what = f"{split!r} stands here, and nothing in line {first[False]}"
-            raise row.error(reading.split, what, "Give every pair a split, or none.")
-        if row.is_bad:
-            raise row.error(None, "a cell is bad", "")  # listed already
-        number = SPLITS.index(split) if split else NONE
-        found.add(texts, id, number, lambda side, what, how: row.error(columns[side], what, how))
-        seen[id] = row.line
-        return row.line
-
-    return read
-
-
-def _read_lines(aligned: Aligned, found: PairCollector, split: int, prefix: str) -> tuple[Sequence[int], int]:
+def _read_lines(
+    aligned: Aligned, collector: PairCollector, options: ReaderOptions, split: int, prefix: str
+) -> tuple[Sequence[int], int]:
     """Adds the pairs of text files; returns their lines, and how many there are with blank and bad ones."""
-    paths, numbers, skipped = aligned.paths, array("q"), list[str]()
-    names = [name for name in ("source", "target", "alignment") if getattr(aligned, name) is not None]
-    by_side = dict(zip(names, paths, strict=True))
+    paths, numbers, count = aligned.paths, array("q"), 0
+    sides = [side for side in ("source", "target", "alignment") if getattr(aligned, side) is not None]
+    by_side = dict(zip(sides, paths, strict=True))
     for path in paths:
         check_is_file(path)
-    count = 0
-    encoding = found.reading.encoding
-    read = [read_lines(path, encoding=encoding) for path in paths]
-    for count, rows in enumerate(zip_longest(*read), start=1):
+    bad = BadRows(paths[0], options.on_bad_row, "line", "lines")
+    files = [read_lines(path, encoding=options.encoding) for path in paths]
+    for count, rows in enumerate(zip_longest(*files), start=1):
         if None in rows:
-            raise _uneven(paths, encoding)
+            raise _make_count_error(paths, options.encoding)
+        refuse = partial(_make_line_error, by_side, count)
         try:
             texts = {}
-            for side, (_, text) in zip(names, rows, strict=True):
+            for side, (_, text) in zip(sides, rows, strict=True):
                 if isinstance(text, Fault):
-                    raise _line_error(by_side[side], count, *text)
+                    raise refuse(side, *text)
                 texts[side] = text.strip()
             if any(texts.values()):
-                refuse = lambda side, what, how: _line_error(by_side[side], count, what, how)  # noqa: B023, E731
-                found.add(texts, f"{prefix}{count}", split, refuse)
+                for side in sides[:2]:
+                    fault = find_length_fault(texts[side], options.most_characters, "most_characters")
+                    if fault is not None or not texts[side]:
+                        raise refuse(side, *(fault or ("the text is empty", "Fill it in.")))
+                collector.add(texts, f"{prefix}{count}", split, refuse)
                 numbers.append(count)
         except RowError as error:
-            if found.reading.on_bad_row == "skip":
-                skipped.append(str(error).removesuffix(skip_hint("lines")).rstrip())
-                continue
-            with collect_error():
-                raise
-    if skipped:
-        warn(f"{paths[0]}: skipped {count_noun(len(skipped), 'bad line')}. The first: {skipped[0]}")
+            bad.add(error)
+    bad.warn()
+    collector.is_complete &= not bad.listed
     if not len(numbers):
         raise DataError(f"{paths[0]}: the file has no text. Write a text on each line.")
     return numbers, count
 
 
-def _line_error(path: Path, line: int, what: str, remedy: str) -> RowError:
-    return RowError(message(path, line, None, what, f"{remedy} {skip_hint('lines')}"))
+def _make_line_error(paths: Mapping[str, Path], line: int, side: str, problem: str, remedy: str) -> RowError:
+    return RowError(message(paths[side], line, None, problem, remedy))
 
 
-def _uneven(paths: Sequence[Path], encoding: Encoding) -> DataError:
-    """The error of files with different numbers of lines."""
+def _read_links(texts: Mapping[str, str], refuse: Refuse) -> list[int]:
+    """Returns links, written as source-target, as words of the target and of the source, one after another."""
+    links = []
+    counts = {side: len(texts[side].split()) for side in ("source", "target")}
+    for link in texts["alignment"].split():
+        parts = _LINK.fullmatch(link)
+        if parts is None:
+            remedy = "Write words by their numbers from 0, source-target, such as 0-0 1-2."
+            raise refuse("alignment", f"{link!r} is not a link", remedy)
+        source, target = int(parts[1]), int(parts[2])
+        for side, number in (("source", source), ("target", target)):
+            if number >= counts[side]:
+                problem = f"{link!r} names word {number} of a {side} of {counts[side]} words, from 0"
+                raise refuse("alignment", problem, "Words are what stands between white space. Mend the link.")
+        links += [target, source]
+    return links
+
+
+def _make_count_error(paths: Sequence[Path], encoding: Encoding) -> DataError:
+    """Returns the error of files with different numbers of lines."""
     counts = [sum(1 for _ in read_lines(path, encoding=encoding)) for path in paths]
     said = " and ".join(f"{path} has {count:,} lines" for path, count in zip(paths, counts, strict=True))
     return DataError(f"{said}. Line N of each file belongs to line N of the others: mend the file that lacks lines.")
 
 
-def _joined(parts: Sequence[Corpus], paths: Sequence[Path]) -> Corpus:
-    """The texts of several files as one."""
-    for what, known in (
-        ("translations", [each.targets is not None for each in parts]),
-        ("alignments", [each.links is not None for each in parts]),
+def _join(parts: Sequence[Corpus], paths: Sequence[Path]) -> Corpus:
+    """Returns the texts of several files as one."""
+    for noun, known in (
+        ("translations", [part.targets is not None for part in parts]),
+        ("alignments", [part.links is not None for part in parts]),
     ):
         if len(set(known)) > 1:
             having, lacking = paths[known.index(True)], paths[known.index(False)]
-            raise DataError(f"{having} has {what} and {lacking} has none. Give them one after the other.")
-    targets = [each.targets for each in parts if each.targets is not None]
-    links = [each.links for each in parts if each.links is not None]
+            raise DataError(f"{having} has {noun} and {lacking} has none. Give them one after the other.")
+    targets = [part.targets for part in parts if part.targets is not None]
+    links = [part.links for part in parts if part.links is not None]
     return Corpus(
-        ConcatSequence([each.sources for each in parts]),
+        ConcatSequence([part.sources for part in parts]),
         ConcatSequence(targets) if targets else None,
-        [f"{original_path(path).name}:{id}" for each, path in zip(parts, paths, strict=True) for id in each.ids],
-        np.concatenate([each.splits for each in parts]),
+        [f"{original_path(path).name}:{id}" for part, path in zip(parts, paths, strict=True) for id in part.ids],
+        np.concatenate([part.splits for part in parts]),
         ConcatSequence(links) if links else None,
-        _joined_lines([each.lines for each in parts]),
+        _join_lines([part.lines for part in parts]),
     )
 
 
-def _joined_lines(parts: Sequence[TextLines | None]) -> TextLines | None:
+def _join_lines(parts: Sequence[TextLines | None]) -> TextLines | None:
     """Returns the lines of several files, one after another; None if one of them is a table."""
     known, numbers, count = [part for part in parts if part is not None], list[int](), 0
     for lines in known:
         numbers += [count + number for number in lines.numbers]
         count += lines.total
     return TextLines(numbers, count) if len(known) == len(parts) else None
-
-
-def _columns(reading: ReaderOptions) -> dict[str, str]:
-    """Side -> the name of its column."""
-    return {"source": reading.source, "target": reading.target, "alignment": reading.alignment}

@@ -12,11 +12,9 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
-from zoo.data.encodings import UTF8, Encoding
-from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
-from zoo.data.option_hints import skip_hint
-from zoo.data.splits import NONE, SPLITS, split_stratified
-from zoo.data.tables import OnBadRow, collect_error, is_collecting, message
+from zoo.data.records import Record, check_labels
+from zoo.data.splits import NONE, SPLITS, TRAIN, split_stratified
+from zoo.data.tables import BadRows, TableOptions, collect_error, is_collecting, message
 from zoo.errors import ConfigError, DataError, count_noun, did_you_mean, warn
 from zoo.tasks.vision.data.image_io import MOST_PIXELS, Channels, ImageError, picture_error, read_header, read_picture
 from zoo.tasks.vision.data.image_set import ImageSet
@@ -24,7 +22,7 @@ from zoo.tasks.vision.data.transforms import Preprocessing
 
 
 @dataclass(frozen=True)
-class ReaderOptions:
+class ReaderOptions(TableOptions):
     """Options of reading pictures.
 
     Args:
@@ -32,17 +30,15 @@ class ReaderOptions:
         at_least: Minimum size of both sides of a JPEG that is decoded at reduced size. Default: full size.
         most_pixels: Maximum number of pixels; larger pictures are bad.
         fit: Brings pictures to the size of the net's input; those that are too long for it are bad. Default: not known.
-        on_bad_row: Policy for pictures that cannot be read: an error, or left out (skip). With skip, all pictures are
-            decoded once at the start, to find damaged pixels; otherwise only the beginning of each file is read.
-        encoding: Encoding of tables.
+
+    With `on_bad_row="skip"` all pictures are decoded once at the start, to find damaged pixels; otherwise only the
+    beginning of each file is read.
     """
 
     channels: Channels = 3
     at_least: int | None = None
     most_pixels: int = MOST_PIXELS
     fit: Preprocessing | None = None
-    on_bad_row: OnBadRow = "error"
-    encoding: Encoding = UTF8
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
@@ -60,7 +56,7 @@ class Entry:
     path: Path
     id: str
     label: str = ""
-    split: str = ""
+    split: int = NONE
     line: int | None = None
 
 
@@ -87,41 +83,76 @@ class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
 
 
 def usable(
-    found: list[Entry], reading: ReaderOptions, root: Path, *, may_be_none: bool = False
+    entries: list[Entry], reading: ReaderOptions, root: Path, *, may_be_none: bool = False
 ) -> tuple[list[Entry], bool]:
     """Returns the pictures that can be read, and whether all can be.
 
     Args:
-        found: The pictures, in the order of the set.
+        entries: The pictures, in the order of the set.
         reading: How each picture is read.
         root: The folder or file that messages name.
         may_be_none: If True, all pictures may be bad ones that are skipped.
     """
-    good: list[Entry] = []
-    skipped: list[str] = []
-    seen: dict[str, Entry] = {}
+    bad, good = BadRows(root, reading.on_bad_row, "picture", "pictures"), list[Entry]()
+    first: dict[str, Entry] = {}
     animated: list[str] = []
-    complete = True
-    for entry in found:
+    for entry in entries:
         try:
-            _check_once(entry, seen)
+            _check_once(entry, first)
             if verified(entry.path, reading):
                 animated.append(entry.id)
+            good.append(entry)
         except ImageError as error:
-            if reading.on_bad_row == "skip":
-                skipped.append(str(error))
-                continue
-            complete = False
-            with collect_error():
-                raise ImageError(str(error) if is_collecting() else f"{error} {skip_hint('pictures')}") from None
-            continue
-        good.append(entry)
-    if skipped:
-        warn(f"{root}: skipped {count_noun(len(skipped), 'bad picture')}. The first: {skipped[0]}")
-    if found and not good and not may_be_none:
-        raise DataError(f"{root}: no picture is usable." + (f" The first: {skipped[0]}" if skipped else ""))
+            bad.add(error)
+    bad.warn()
+    if entries and not good and not may_be_none:
+        raise DataError(f"{root}: no picture is usable." + (f" The first: {bad.first}" if bad.first else ""))
     warn_of_animated(root, animated)
-    return good, complete
+    return good, not bad.listed
+
+
+class TablePictures:
+    """The pictures that a table names. Each file is checked once.
+
+    Args:
+        reading: How each picture is read.
+        folder: The folder that names begin in.
+        table: The table.
+    """
+
+    def __init__(self, reading: ReaderOptions, folder: Path | None, table: Path) -> None:
+        self.reading = reading
+        self.table = table
+        self.folder = folder or table.parent
+        self._errors: dict[str, ImageError | None] = {}
+        self._animated: list[str] = []
+
+    def check(self, record: Record, role: str = "image") -> tuple[Path, str]:
+        """Returns the path of a record's picture and its real path, by which a picture of two names is known.
+
+        Raises:
+            RowError: It cannot be read.
+        """
+        name = record[role]
+        path = self.folder / name
+        real = os.path.realpath(path)
+        if not os.path.lexists(path):
+            where = "the folder of the table" if self.folder == self.table.parent else str(self.folder)
+            remedy = "Write / between folders." if "\\" in name else f"Write the path from {where}."
+            raise record.error(role, f"there is no file {path}", remedy)
+        if real not in self._errors:
+            try:
+                self._animated += [name] if verified(path, self.reading) else []
+                self._errors[real] = None
+            except ImageError as error:
+                self._errors[real] = error
+        if (problem := self._errors[real]) is not None:
+            raise record.error(role, f"{name!r}: {problem.what}", problem.remedy)
+        return path, real
+
+    def report(self) -> None:
+        """Warns of pictures with more than one frame."""
+        warn_of_animated(self.table, self._animated)
 
 
 def verified(path: Path, reading: ReaderOptions) -> bool:
@@ -136,14 +167,12 @@ def verified(path: Path, reading: ReaderOptions) -> bool:
 
 def split_up(entries: list[Entry], to_hold_out: Sequence[str], seed: int) -> list[Entry]:
     """Splits the labelled pictures that are in train, or in no split, with equal shares of each label."""
-    free = [number for number, each in enumerate(entries) if each.label and each.split in ("", "train")]
-    names = sorted({entries[number].label for number in free})
-    index = {name: number for number, name in enumerate(names)}
-    labels = np.array([index[entries[number].label] for number in free], dtype=np.int64)
+    free = [number for number, entry in enumerate(entries) if entry.label and entry.split in (NONE, TRAIN)]
+    labels = np.unique([entries[number].label for number in free], return_inverse=True)[1].reshape(-1)
     parts = split_stratified(labels, seed, held_out=[SPLITS.index(split) for split in to_hold_out])
     entries = list(entries)
     for number, part in zip(free, parts.tolist(), strict=True):
-        entries[number] = replace(entries[number], split=SPLITS[part])
+        entries[number] = replace(entries[number], split=part)
     return entries
 
 
@@ -151,21 +180,24 @@ def picture_set(
     entries: list[Entry], source: Path, reading: ReaderOptions, labels: Sequence[str] | None, *, checked: bool
 ) -> ImageSet:
     """Makes a set of pictures. If `checked`, i.e. no bad picture is missing, its labels and splits are checked."""
-    names = tuple(labels) if labels is not None else tuple(sorted({each.label for each in entries} - {""}))
+    names = tuple(labels) if labels is not None else tuple(sorted({entry.label for entry in entries} - {""}))
     index = {name: number for number, name in enumerate(names)}
-    for each in entries:
-        if each.label and each.label not in index:
-            what = f"class {each.label!r} is not one of the {len(names)} that the model knows"
-            raise DataError(message(source, each.line, None, what, did_you_mean(each.label, names)))
+    for entry in entries:
+        if entry.label and entry.label not in index:
+            problem = f"class {entry.label!r} is not one of the {len(names)} that the model knows"
+            raise DataError(message(source, entry.line, None, problem, did_you_mean(entry.label, names)))
+    numbers = np.array([index.get(entry.label, NONE) for entry in entries], dtype=np.int64)
+    splits = np.array([entry.split for entry in entries], dtype=np.int64)
     if labels is None and checked:
         with collect_error():
-            _check_labels(entries, source, names)
+            locate = lambda number: (source, entries[number].line)  # noqa: E731
+            check_labels(source, "picture", names, numbers, splits, locate=locate, column="label")
     return ImageSet(
-        pixels=Decoded([each.path for each in entries], reading),
-        labels=np.array([index.get(each.label, NONE) for each in entries], dtype=np.int64),
-        splits=np.array([each.split for each in entries], dtype="<U5"),
+        pixels=Decoded([entry.path for entry in entries], reading),
+        labels=numbers,
+        splits=np.array([*SPLITS, ""], dtype="<U5")[splits],
         label_names=names,
-        ids=[each.id for each in entries],
+        ids=[entry.id for entry in entries],
         channels=reading.channels,
     )
 
@@ -176,7 +208,7 @@ def warn_of_animated(source: Path, names: list[str]) -> None:
         warn(f"{source}: {count_noun(len(names), 'file')} {have} than one, the first is read (such as {names[0]}).")
 
 
-def _check_once(entry: Entry, seen: dict[str, Entry]) -> None:
+def _check_once(entry: Entry, first: dict[str, Entry]) -> None:
     """Raises ImageError if a picture was found before: it could be in the training and in the test split."""
     try:
         entry.id.encode("utf-8")
@@ -184,30 +216,7 @@ def _check_once(entry: Entry, seen: dict[str, Entry]) -> None:
         named = os.fsencode(entry.id).decode("utf-8", "backslashreplace")
         raise ImageError(f"{named}: the name of the file is not UTF-8. Rename it.") from None
     real = os.path.realpath(entry.path)
-    if real in seen and seen[real].id != entry.id:
-        what = f"it is the same file as {seen[real].id}, by a link"
+    if real in first and first[real].id != entry.id:
+        what = f"it is the same file as {first[real].id}, by a link"
         raise ImageError(message(entry.path, None, None, what, "Remove one of the two."))
-    seen[real] = entry
-
-
-def _check_labels(entries: list[Entry], source: Path, names: tuple[str, ...]) -> None:
-    if len(names) < 2:
-        what = f"all labelled pictures are of one class, {names[0]!r}" if names else "no picture has a label"
-        remedy = "There must be two at least: a folder each, or an entry each in the column 'label'."
-        raise DataError(message(source, None, None, what, remedy))
-    index = {name: number for number, name in enumerate(names)}
-    labels = np.array([index.get(each.label, NONE) for each in entries], dtype=np.int64)
-    splits = np.array([SPLITS.index(each.split) if each.split else NONE for each in entries], dtype=np.int64)
-    uses = count_label_uses(names, labels, splits)
-    for use in find_untrained(uses):
-        twin = [other for other in names if other != use.name and other.casefold() == use.name.casefold()]
-        what = f"{use.name!r} is seen in {use.where} only, and never in train"
-        remedy = f"Rename it to {twin[0]!r}." if twin else "Put a picture of it into train, or take it out."
-        with collect_error():
-            raise DataError(message(source, entries[use.first].line, None, what, remedy))
-    for number, split in enumerate(SPLITS):
-        if not ((splits == number) & (labels != NONE)).any():
-            remedy = "Put pictures there, or label more than two of a class."
-            raise DataError(message(source, None, None, f"no labelled picture is in {split!r}", remedy))
-    warn_of_unscored(source, uses, ", because there are too few pictures.")
-    warn_of_similar(source, uses)
+    first[real] = entry

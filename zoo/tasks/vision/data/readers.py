@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from zoo.data.splits import SPLITS
-from zoo.data.stdin import original_path
-from zoo.data.tables import Row, Table, message, read_table
-from zoo.data.unknown_labels import UnknownLabels, read_label
-from zoo.errors import DataError, join_names, warn
-from zoo.tasks.vision.data.image_folder import by_folder_names, check_folder, class_folders, picture_walk
-from zoo.tasks.vision.data.image_io import ImageError
-from zoo.tasks.vision.data.image_list import (
-    Entry,
-    ReaderOptions,
-    picture_set,
-    split_up,
-    usable,
-    verified,
-    warn_of_animated,
-)
-from zoo.tasks.vision.data.image_set import ImageSet
+import numpy as np
 
-_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+from zoo.data.folders import check_is_folder
+from zoo.data.json_lines import is_table
+from zoo.data.records import Column, Record, Records, Schema, assign_splits
+from zoo.data.splits import NONE
+from zoo.data.stdin import original_path
+from zoo.data.tables import message
+from zoo.data.unknown_labels import UnknownLabels
+from zoo.errors import DataError, warn
+from zoo.tasks.vision.data.image_folder import by_folder_names, class_folders, picture_walk
+from zoo.tasks.vision.data.image_list import Entry, ReaderOptions, TablePictures, picture_set, split_up, usable
+from zoo.tasks.vision.data.image_set import ImageSet
 
 
 def read_image_folder(
@@ -46,7 +39,7 @@ def read_image_folder(
         DataError: The pictures are not as described. The message names the folder or file, and a remedy.
     """
     root = Path(root)
-    check_folder(root)
+    check_is_folder(root)
     walk = picture_walk(root)
     found, to_hold_out = class_folders(walk)
     walk.report()
@@ -71,10 +64,11 @@ def read_image_table(
     Raises:
         DataError: The table is not as described. The message has the file, line, column and a remedy.
     """
-    entries, rows = _rows(table, reading, labels)
-    if "split" not in rows.columns:
+    path = Path(table)
+    entries, is_complete = _read_rows(path, reading, labels)
+    if all(entry.split == NONE for entry in entries):
         entries = split_up(entries, ("val", "test"), split_seed)
-    return picture_set(entries, rows.path, reading, labels, checked=not rows.collected)
+    return picture_set(entries, path, reading, labels, checked=is_complete)
 
 
 def read_pictures_at(
@@ -99,10 +93,8 @@ def read_pictures_at(
     """
     entries: list[Entry] = []
     for path in paths:
-        if path.name.lower().endswith(_TABLES):
-            rows, table = _rows(path, reading, labels, folder, unknown)
-            has_splits = "split" in table.columns
-            entries += [replace(each, split=each.split if has_splits or not each.label else "test") for each in rows]
+        if is_table(path):
+            entries += _read_rows(path, reading, labels, folder, unknown, is_input=True)[0]
         elif path.is_dir():
             walk = picture_walk(path)
             inside = [by_folder_names(path, each, set(labels)) for each in walk.files(path)]
@@ -115,80 +107,49 @@ def read_pictures_at(
             entries += usable([Entry(path, str(original_path(path)))], reading, path, may_be_none=True)[0]
     if not entries:
         raise DataError(f"{', '.join(map(str, paths[:3]))}: no picture is usable.")
-    ids = Counter(each.id for each in entries)
-    repeated = [name for name, count in ids.items() if count > 1]
-    if repeated:
+    has_label = np.array([bool(entry.label) for entry in entries])
+    splits = assign_splits(paths[0], "picture", [entry.split for entry in entries], seed=None, known=has_label)
+    first: dict[str, Entry] = {}
+    for entry, split in zip(entries, splits.tolist(), strict=True):
+        first.setdefault(entry.id, replace(entry, split=split))
+    counts = Counter(entry.id for entry in entries)
+    if repeated := [name for name, count in counts.items() if count > 1]:
         have = "picture is" if len(repeated) == 1 else "pictures are"
         warn(f"{len(repeated):,} {have} named more than once, and read once; the first: {repeated[0]}.")
-        first: dict[str, Entry] = {}
-        for each in entries:
-            first.setdefault(each.id, each)
-        entries = list(first.values())
-    return picture_set(entries, Path(*paths[:1]), reading, labels, checked=True)
+    return picture_set(list(first.values()), Path(*paths[:1]), reading, labels, checked=True)
 
 
-def _rows(
-    path: Path | str,
+def _read_rows(
+    path: Path,
     reading: ReaderOptions,
     labels: Sequence[str] | None,
     folder: Path | None = None,
     unknown: UnknownLabels | None = None,
-) -> tuple[list[Entry], Table]:
-    """Reads the pictures of a table; returns them with the table, which holds the problems that were collected."""
-    table = read_table(
-        path,
-        required=["path"] if labels is not None else ["path", "label"],
-        on_bad_row=reading.on_bad_row,
-        encoding=reading.encoding,
+    *,
+    is_input: bool = False,
+) -> tuple[list[Entry], bool]:
+    """Reads the pictures of a table; returns whether none is missing because its problems were listed."""
+    schema = Schema(
+        noun="picture",
+        columns={
+            "path": Column("path", "file", required=True),
+            "label": Column("label", "label", required=labels is None),
+            "split": Column("split", "split"),
+        },
+        usage="a picture has a path, a label and a split",
+        id="path",
     )
-    unused = [name for name in table.columns if name not in ("path", "label", "split")]
-    if unused:
-        warn(f"{table.path}: {join_names(unused)} not used; a picture has a path, a label and a split.")
-    animated: list[str] = []
-    read = _row_reader(table, reading, labels, animated, folder or table.path.parent, unknown)
-    entries = list(table.parse(read))
-    if table.skipped:
-        warn(table.report())
-    warn_of_animated(table.path, animated)
-    return entries, table
+    records = Records(
+        path, schema, reading, is_input=is_input, known=None if labels is None else set(labels), unknown=unknown
+    )
+    pictures = TablePictures(reading, folder, path)
 
+    def make(record: Record) -> Entry:
+        picture, real = pictures.check(record, "path")
+        record.claim("path", real, "picture", shown=record["path"])
+        label = unicodedata.normalize("NFC", record["label"])
+        return Entry(picture, record["path"], label, record.split, record.line)
 
-def _row_reader(
-    table: Table,
-    reading: ReaderOptions,
-    labels: Sequence[str] | None,
-    animated: list[str],
-    folder: Path,
-    unknown: UnknownLabels | None,
-) -> Callable[[Row], Entry]:
-    lines: dict[str, int] = {}
-    known = None if labels is None else set(labels)
-    has_label, has_split = "label" in table.columns, "split" in table.columns
-
-    def read(row: Row) -> Entry:
-        label = read_label(row, "label", known, unknown, row.text("path", empty=True)) if has_label else ""
-        label = unicodedata.normalize("NFC", label)
-        split = row.choice("split", SPLITS, empty=True) if has_split else ""
-        if split and not label and known is None:
-            what = f"the picture is in split {split!r} and has no label"
-            raise row.error("label", what, "Fill it in, or leave the split empty.")
-        name = row.name("path")
-        if not name:
-            return Entry(Path(), "")  # the row is bad, and its problem is collected
-        path = folder / name
-        real = os.path.realpath(path)
-        if real in lines:
-            raise row.error("path", f"{name!r} is already the picture of line {lines[real]}", "Remove one of the two.")
-        lines[real] = row.line
-        if not os.path.lexists(path):
-            where = "the folder of the table" if folder == table.path.parent else str(folder)
-            remedy = "Write / between folders." if "\\" in name else f"Write the path from {where}."
-            raise row.error("path", f"there is no file {path}", remedy)
-        try:
-            if verified(path, reading):
-                animated.append(name)
-        except ImageError as error:
-            raise row.error("path", f"{name!r}: {error.what}", error.remedy) from None
-        return Entry(path, name, label, split, row.line)
-
-    return read
+    entries = list(records.parse(make))
+    pictures.report()
+    return entries, records.is_complete
