@@ -30,7 +30,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.memory import disable_malloc_trim
 from zoo.tasks.answering import BiDAF
-from zoo.tasks.answering.batch import QABatch, QuestionExample
+from zoo.tasks.answering.batch import ExtractiveQABatch, ExtractiveQAExample
 from zoo.tasks.seq2seq.source import Source
 from zoo.training.environment import find_commit
 
@@ -83,7 +83,7 @@ def _net(sizes: Sizes) -> BiDAF:
     return BiDAF(words=sizes.words, attend=attend, dim=sizes.dim, hidden=sizes.hidden)
 
 
-def _drawn(sizes: Sizes) -> QABatch:
+def _drawn(sizes: Sizes) -> ExtractiveQABatch[None]:
     random = torch.Generator().manual_seed(0)
 
     def text(shortest: int, longest: int) -> list[int]:
@@ -94,18 +94,16 @@ def _drawn(sizes: Sizes) -> QABatch:
     for number in range(sizes.questions):
         passage = text(*sizes.passage)
         first, last = sorted(torch.randint(len(passage), (2,), generator=random).tolist())
-        asked.append(QuestionExample(text(*sizes.question), str(number), passage=passage, span=(first, last)))
-    return QABatch.of(asked)
+        asked.append(ExtractiveQAExample(text(*sizes.question), str(number), passage=passage, span=(first, last)))
+    return ExtractiveQABatch.of(asked)
 
 
-def _loss(ends: tuple[Tensor, Tensor], batch: QABatch) -> Tensor:
-    assert batch.spans is not None
+def _loss(ends: tuple[Tensor, Tensor], batch: ExtractiveQABatch[None]) -> Tensor:
     return sum(F.cross_entropy(logits, end) for logits, end in zip(ends, batch.spans.T, strict=True))  # type: ignore[return-value]
 
 
-def _by_pairs(net: BiDAF, batch: QABatch) -> tuple[Tensor, Tensor]:
+def _by_pairs(net: BiDAF, batch: ExtractiveQABatch[None]) -> tuple[Tensor, Tensor]:
     """Computes what BiDAF does, with its weights, as the paper writes it."""
-    assert batch.passage is not None
     texts = batch.passage, batch.question
     h, u = (_encoded(net.encoder.recurrent, net.vectors.table(text.tokens), text) for text in texts)
     n, m, weights = h.shape[1], u.shape[1], net.flow.of_pair

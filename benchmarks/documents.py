@@ -100,7 +100,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _drawn(documents: int, seed: int) -> DocumentBatch:
+def _drawn(documents: int, seed: int) -> DocumentBatch[None]:
     random = torch.Generator().manual_seed(seed)
 
     def lengths(count: int, mean: int, spread: float, most: int) -> Tensor:
@@ -119,6 +119,7 @@ def _drawn(documents: int, seed: int) -> DocumentBatch:
         documents=torch.arange(documents).repeat_interleave(counts),
         labels=torch.randint(CLASSES, (documents,), generator=random),
         ids=tuple(map(str, range(documents))),
+        spelled=None,
     )
 
 

@@ -183,7 +183,7 @@ def _of_lengths(options: argparse.Namespace) -> dict[str, Any]:
     return {"lengths": found, "clock": options.clock}
 
 
-def _batch(words: int) -> DocumentBatch:
+def _batch(words: int) -> DocumentBatch[None]:
     """Texts of sentences of 20 words, with random words."""
     random = torch.Generator().manual_seed(0)
     texts = min(BATCH_TEXTS, BATCH_WORDS // words)
@@ -196,6 +196,7 @@ def _batch(words: int) -> DocumentBatch:
         documents=torch.arange(texts).repeat_interleave(count),
         labels=torch.randint(CLASSES, (texts,), generator=random),
         ids=tuple(map(str, range(texts))),
+        spelled=None,
     )
 
 

@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
+from torchmetrics import Metric, MetricCollection
 
 from zoo import distributed
 from zoo.attention import Attention
@@ -114,6 +115,31 @@ class Task(pl.LightningModule, ABC):
         """
         is_shared = distributed.world_size() > 1
         self.log_dict(dict(metrics), on_step=True, on_epoch=False, batch_size=examples, sync_dist=is_shared)
+
+    def log_evaluation(self, metrics: Mapping[str, Metric] | MetricCollection, examples: int = 1) -> None:
+        """Logs metrics of an evaluation, each computed from the sums of all processes when the split ends.
+
+        A number would be this process's own mean, weighted by its batches; a metric is updated before it is logged.
+
+        Args:
+            metrics: Such as `val/loss`.
+            examples: Number of examples in the batch of this process.
+        """
+        if not isinstance(metrics, MetricCollection):
+            for name, metric in metrics.items():
+                if not isinstance(metric, Metric):
+                    raise TypeError(f"{name}: an evaluation logs metrics, whose sums all processes share, not numbers")
+        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=examples)
+
+    def log_computed(self, metric: Metric, prefix: str) -> None:
+        """Logs the figures of a metric that computes several, at the end of an evaluation, and resets it.
+
+        Args:
+            metric: It returns name -> figure of all processes.
+            prefix: Goes before the names: `val/`.
+        """
+        self.log_dict({f"{prefix}{name}": figure for name, figure in metric.compute().items()})
+        metric.reset()
 
     def configure_optimizers(self) -> Any:
         return self.optimization.configure(self)
@@ -310,6 +336,13 @@ class TaskData(pl.LightningDataModule, ABC):
         self.trained: dict[str, Any] | None = None
         """State of the checkpoint whose vocabularies the data must use; None: the data builds its own."""
         self._content: Any = None
+
+    @property
+    def trained_state(self) -> dict[str, Any]:
+        """The state of the checkpoint whose vocabularies the data must use."""
+        if self.trained is None:
+            raise DataError("these examples have no given texts, of which a model that is not trained learns its words")
+        return self.trained
 
     @abstractmethod
     def read(self) -> Any:

@@ -34,7 +34,7 @@ class Recall(Task):
 
     def training_step(self, batch: Facts, batch_idx: int) -> Tensor:
         loss = distributed.mean_loss(F.cross_entropy(self(batch), batch.answer, reduction="sum"), len(batch.answer))
-        self.log("train/loss", loss, batch_size=len(batch.answer), sync_dist=distributed.world_size() > 1)
+        self.log_training({"train/loss": loss}, len(batch.answer))
         return loss
 
     def validation_step(self, batch: Facts, batch_idx: int) -> None:
@@ -43,7 +43,7 @@ class Recall(Task):
     def test_step(self, batch: Facts, batch_idx: int) -> None:
         self._measure(batch, "test")
         self.pointing.update(self.pointing_at(batch))
-        self.log("truth/pointing_accuracy", self.pointing, on_epoch=True, batch_size=len(batch.answer))
+        self.log_evaluation({"truth/pointing_accuracy": self.pointing}, len(batch.answer))
 
     def explain(self, batch: Facts) -> AttentionMap:
         """The only site's map, averaged over its heads."""
@@ -79,4 +79,4 @@ class Recall(Task):
         self.loss.update(F.cross_entropy(logits, batch.answer, reduction="none"))
         self.accuracy.update((logits.argmax(-1) == batch.answer).float())
         metrics = {f"{split}/loss": self.loss, f"{split}/accuracy": self.accuracy}
-        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.answer))
+        self.log_evaluation(metrics, len(batch.answer))

@@ -8,53 +8,79 @@ from dataclasses import replace
 
 import pytest
 import torch
-from answering_cases import pictures, texts
+from answering_cases import BATCHES, examples_for, passages, pictures, premises
 from largest import Largest
 from torch import Tensor
 
-from zoo.tasks.answering.batch import UNKNOWN, QABatch
+from zoo.tasks.answering.batch import UNKNOWN, ExtractiveQABatch, NLIBatch, VQABatch
 from zoo.tasks.answering.spans import best_spans, span_losses
 
 
 def test_texts_are_padded_and_links_become_a_mask() -> None:
-    batch = QABatch.of(texts())
-    assert batch.question.lengths.tolist() == [3, 1, 6]
-    assert batch.passage.lengths.tolist() == [5, 2, 1]
-    assert batch.picture is None
-    assert (batch.ids, batch.kinds, batch.splits) == (("a", "b", "c"), ("x", "y", "x"), ("", "", ""))
-    assert batch.spans.tolist() == [[3, 4], [0, 0], [0, 0]]
-    assert batch.gold.shape == (3, 6, 5)
-    assert batch.gold.nonzero().tolist() == [[0, 0, 2], [2, 0, 0], [2, 5, 0]]
-    assert len(batch) == 3
+    spans, labels = ExtractiveQABatch.of(passages()), NLIBatch.of(premises())
+    for batch in (spans, labels):
+        assert batch.question.lengths.tolist() == [3, 1, 6]
+        assert batch.passage.lengths.tolist() == [5, 2, 1]
+        assert (batch.ids, batch.kinds, batch.splits) == (("a", "b", "c"), ("x", "y", "x"), ("", "", ""))
+        assert batch.gold.shape == (3, 6, 5)
+        assert batch.gold.nonzero().tolist() == [[0, 0, 2], [2, 0, 0], [2, 5, 0]]
+        assert len(batch) == 3
+        assert batch.written is None
+    assert spans.spans.tolist() == [[3, 4], [0, 0], [0, 0]]
+    assert labels.answers.tolist() == [0, 2, 1]
+    assert (labels.premise, labels.hypothesis) == (labels.passage, labels.question)
 
 
 def test_pictures_are_normalised_and_boxes_are_padded() -> None:
-    batch = QABatch.of(pictures(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    batch = VQABatch.of(pictures(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     expected = (torch.stack([each.pixels for each in pictures()]).float() / 255 - 0.5) / 0.25
     torch.testing.assert_close(batch.picture.pixels, expected)
-    assert batch.passage is None
-    assert batch.gold is None
     assert batch.regions.tolist() == [[[0.0, 0.0, 0.5, 0.25]], [[0.0] * 4]]
     torch.testing.assert_close(batch.to("cpu").answers, torch.tensor([1, 0]))
 
 
 def test_what_is_not_known_of_one_is_not_known() -> None:
-    first, *others = texts()
-    batch = QABatch.of([replace(first, answer=UNKNOWN, span=None, links=None), *others])
-    assert batch.answers.tolist() == [UNKNOWN, 2, 1]
+    first, *others = passages()
+    batch = ExtractiveQABatch.of([replace(first, span=None, links=None), *others])
     assert batch.spans.tolist() == [[UNKNOWN, UNKNOWN], [0, 0], [0, 0]]
-    assert QABatch.of([replace(first, span=None)]).spans is None
+    assert batch.is_known.tolist() == [False, True, True]
     assert batch.gold is None
+    premise, *others = premises()
+    batch = NLIBatch.of([replace(premise, answer=UNKNOWN), *others])
+    assert batch.answers.tolist() == [UNKNOWN, 2, 1]
+    assert batch.is_known.tolist() == [False, True, True]
+    assert VQABatch.of([replace(each, regions=None) for each in pictures()]).regions is None
 
 
-def test_a_batch_is_of_one_kind_and_of_texts_with_words() -> None:
-    first, second, _ = texts()
-    for strange in ([first, pictures()[0]], [replace(first, passage=None)]):
-        with pytest.raises(ValueError, match="all about pictures, or all about passages"):
-            QABatch.of(strange)
+def test_texts_have_words() -> None:
+    first, second, _ = passages()
     for empty in (replace(second, question=[]), replace(second, passage=[])):
         with pytest.raises(ValueError, match="must have a token"):
-            QABatch.of([first, empty])
+            ExtractiveQABatch.of([first, empty])
+    with pytest.raises(ValueError, match="must have a token"):
+        VQABatch.of([replace(pictures()[0], question=[])])
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_some_questions_are_a_batch_without_the_padding_of_the_others(name: str) -> None:
+    """That is for a net: nothing that people read, and no gold."""
+    examples = examples_for(name)
+    batch, alone = BATCHES[name].of(examples), BATCHES[name].of(examples[1:2])
+    selected = batch.select(torch.tensor([1]))
+    assert selected.written is None
+    assert torch.equal(selected.question.tokens, alone.question.tokens)
+    assert torch.equal(selected.targets, alone.targets)
+    assert selected.ids == alone.ids
+    if name == "coattention":
+        assert torch.equal(selected.pixels, alone.pixels)
+    else:
+        assert torch.equal(selected.passage.tokens, alone.passage.tokens)
+
+
+def test_a_shortened_text_keeps_its_answer_inside() -> None:
+    short = passages()[0].shorten(2)
+    assert (short.question, short.passage, short.span, short.links) == ([1, 2], [4, 5], (1, 1), None)
+    assert premises()[0].shorten(2).answer == 0
 
 
 @pytest.mark.parametrize("longest", [None, 1, 2, 9])

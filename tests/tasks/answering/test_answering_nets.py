@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from answering_cases import DOT, NETS, asked_of
+from answering_cases import BATCHES, DOT, NETS, examples_for
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -16,8 +18,8 @@ from zoo.attention import AttentionFactory, Constant, Uniform, record
 from zoo.config import plugins
 from zoo.errors import ConfigError
 from zoo.nn.rnn.modules import Recurrent
-from zoo.tasks.answering.attention_targets import explained, level_of, looked
-from zoo.tasks.answering.batch import QABatch, QuestionExample
+from zoo.tasks.answering.attention_targets import ScoredMap, choose_level
+from zoo.tasks.answering.batch import QABatch, QuestionExample, VQABatch
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 
 UNIFORM = AttentionFactory(score=Constant, normalizer=Uniform)
@@ -29,11 +31,9 @@ def made(name: str, **how: object) -> nn.Module:
     return NETS[name](**how).double().eval()
 
 
-def batch_of(asked: list[QuestionExample]) -> QABatch:
-    batch = QABatch.of(asked)
-    if batch.picture is not None:
-        object.__setattr__(batch.picture, "pixels", batch.picture.pixels.double())
-    return batch
+def batch_for(name: str) -> QABatch[Any]:
+    batch = BATCHES[name].of(examples_for(name))
+    return replace(batch, pixels=batch.pixels.double()) if isinstance(batch, VQABatch) else batch
 
 
 def states(x: Tensor, layer: Recurrent) -> Tensor:
@@ -47,7 +47,7 @@ def softmax(scores: Tensor) -> Tensor:
     return scores.exp() / scores.exp().sum()
 
 
-def bidaf(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) -> tuple[Tensor, Tensor]:
+def bidaf(net: nn.Module, asked: QuestionExample, batch: QABatch[Any], number: int) -> tuple[Tensor, Tensor]:
     """Seo et al. 2017: contextual, attention flow, modelling and output layers."""
     paragraph, question = (
         states(net.vectors.table.weight[torch.tensor(text)], net.encoder.recurrent)
@@ -64,7 +64,7 @@ def bidaf(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) -
     return start, torch.cat([flow, model_end], 1) @ net.end.weight[0]
 
 
-def esim(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) -> tuple[Tensor]:
+def esim(net: nn.Module, asked: QuestionExample, batch: QABatch[Any], number: int) -> tuple[Tensor]:
     """Chen et al. 2017, eq. 11-20."""
     a, b = (
         states(net.vectors.table.weight[torch.tensor(text)], net.encoder.recurrent)
@@ -81,7 +81,7 @@ def esim(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) ->
     return (net.head(torch.tanh(net.fuse(torch.cat(read)))),)
 
 
-def coattention(net: nn.Module, asked: QuestionExample, batch: QABatch, number: int) -> tuple[Tensor]:
+def coattention(net: nn.Module, asked: QuestionExample, batch: QABatch[Any], number: int) -> tuple[Tensor]:
     """Lu et al. 2016, eq. 1-7; co-attention itself has tests of its own."""
     cells = net.of_picture(net.picture.annotations(batch.picture.select(torch.tensor([number])))[0])
     levels = asked_at_levels(net, asked)
@@ -116,7 +116,7 @@ def asked_at_levels(net: nn.Module, asked: QuestionExample) -> dict[str, Tensor]
 REFERENCES = {"coattention": coattention, "bidaf": bidaf, "esim": esim}
 
 
-def outputs(net: nn.Module, batch: QABatch) -> tuple[Tensor, ...]:
+def outputs(net: nn.Module, batch: QABatch[Any]) -> tuple[Tensor, ...]:
     found = net(batch)
     return found if isinstance(found, tuple) else (found,)
 
@@ -124,8 +124,7 @@ def outputs(net: nn.Module, batch: QABatch) -> tuple[Tensor, ...]:
 @every_net
 def test_formula(name: str) -> None:
     """A padded batch gives each example what the formula gives it alone, gradients too."""
-    net, asked = made(name), asked_of(name)
-    batch = batch_of(asked)
+    net, asked, batch = made(name), examples_for(name), batch_for(name)
     parameters = list(net.parameters())
     totals = [torch.zeros((), dtype=torch.float64) for _ in range(2)]
     for part, found in enumerate(outputs(net, batch)):
@@ -144,7 +143,7 @@ def test_formula(name: str) -> None:
 @pytest.mark.parametrize("attend", [DOT, UNIFORM], ids=["dot", "uniform"])
 def test_every_parameter_learns(name: str, attend: AttentionFactory) -> None:
     net = made(name, attend=attend)
-    sum(x[x.isfinite()].square().sum() for x in outputs(net, batch_of(asked_of(name)))).backward()
+    sum(x[x.isfinite()].square().sum() for x in outputs(net, batch_for(name))).backward()
     assert not [
         name for name, parameter in net.named_parameters() if parameter.grad is None or not parameter.grad.any()
     ]
@@ -155,7 +154,7 @@ def test_every_parameter_learns(name: str, attend: AttentionFactory) -> None:
 @pytest.mark.parametrize("levels", [["word", "phrase", "question"], ["question"], ["word", "phrase"]])
 def test_orders_fusions_and_levels(order: str, fusion: str, levels: list[str]) -> None:
     net = made("coattention", order=order, fusion=fusion, levels=levels)
-    batch = batch_of(asked_of("coattention"))
+    batch = batch_for("coattention")
     with record(net) as maps:
         logits = net(batch)
     sites = [f"both.{level}.{side}" for level in levels for side in ("first", "second")]
@@ -172,10 +171,10 @@ def test_orders_fusions_and_levels(order: str, fusion: str, levels: list[str]) -
 
 
 def test_the_map_that_is_scored_is_the_mean_of_the_levels() -> None:
-    net, batch = made("coattention"), batch_of(asked_of("coattention"))
+    net, batch = made("coattention"), batch_for("coattention")
     with record(net) as maps:
-        given, seen = looked(net, batch, "picture")
-    torch.testing.assert_close(given, net(batch), rtol=0.0, atol=0.0)
+        output, seen = choose_level("both.first", net.levels, None).record(net, batch)
+    torch.testing.assert_close(output, net(batch), rtol=0.0, atol=0.0)
     assert seen is not None
     expected = sum(maps[f"both.{level}.first"].dense() for level in net.levels) / 3
     torch.testing.assert_close(seen.dense(), expected)
@@ -183,19 +182,21 @@ def test_the_map_that_is_scored_is_the_mean_of_the_levels() -> None:
 
 
 def test_the_map_that_is_scored_is_the_mean_of_the_levels_or_that_of_one_that_is_named() -> None:
-    net, batch = made("coattention"), batch_of(asked_of("coattention"))
+    net, batch = made("coattention"), batch_for("coattention")
     with record(net) as maps:
         net(batch)
-    assert level_of(net, None) is None  # the mean
+    mean = ScoredMap("both.first", ("word", "phrase", "question"))
+    assert choose_level("both.first", net.levels, None) == mean
     for level in net.levels:
-        assert level_of(net, level) == level
-        seen = explained(net, batch, "picture", level)
+        chosen = choose_level("both.first", net.levels, level)
+        assert chosen == ScoredMap(f"both.{level}.first")
+        seen = chosen.record(net, batch)[1]
+        assert seen is not None
         assert seen.site == f"both.{level}.first"
         torch.testing.assert_close(seen.dense(), maps[seen.site].dense(), rtol=0.0, atol=0.0)
-    assert level_of(net, "mean") is None
-    assert level_of(made("bidaf"), None) is None
+    assert choose_level("both.first", net.levels, "mean") == mean
     with pytest.raises(ConfigError, match=r"model\.explain=phrase: .* write word, question, mean or null"):
-        level_of(made("coattention", levels=["word", "question"]), "phrase")
+        choose_level("both.first", ("word", "question"), "phrase")
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -256,7 +257,7 @@ def test_every_mechanism_serves_or_is_refused_when_the_net_is_built(name: str, p
         with pytest.raises(ValueError, match=reason):
             made(name, attend=attend)
         return
-    for found in outputs(made(name, attend=attend), batch_of(asked_of(name))):
+    for found in outputs(made(name, attend=attend), batch_for(name)):
         assert not found.isnan().any()
 
 
@@ -270,8 +271,8 @@ def test_options_and_batches_of_another_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="dim must be even"):
         made("coattention", dim=5)
     with pytest.raises(ValueError, match="not about pictures"):
-        made("coattention")(batch_of(asked_of("bidaf")))
+        made("coattention")(batch_for("bidaf"))
     with pytest.raises(ValueError, match="not about paragraphs"):
-        made("bidaf")(batch_of(asked_of("coattention")))
+        made("bidaf")(batch_for("coattention"))
     with pytest.raises(ValueError, match="no premise"):
-        made("esim")(batch_of(asked_of("coattention")))
+        made("esim")(batch_for("coattention"))

@@ -30,12 +30,12 @@ def rows_of(path: str) -> list[dict[str, str]]:
 
 def test_tokens_spans_and_links_of_generated_passages() -> None:
     data = planted_passages(passages=20, held_out=5, max_epochs=1, batch_size=7)
-    asked = data.content.asked
+    asked = data.content.records
     batch = next(iter(data.loader("train")))
     vocabulary = data.content.language.vocabulary
     for number, wording in enumerate(batch.written):
         first, last = batch.spans[number].tolist()
-        assert wording.between(first, last) == wording.answer
+        assert wording.text_between(first, last) == wording.answer
         words = vocabulary.decode(batch.passage.tokens[number, : batch.passage.lengths[number]].tolist())
         assert " ".join(words) == wording.passage
         question = vocabulary.decode(batch.question.tokens[number, : batch.question.lengths[number]].tolist())
@@ -60,7 +60,7 @@ def test_answers_of_the_training_split_are_those_of_the_model() -> None:
 
 def test_boxes_of_generated_pictures_are_shares() -> None:
     data = planted_questions(pictures=20, held_out=5, max_epochs=1, batch_size=20)
-    asked = data.content.asked
+    asked = data.content.records
     batch = next(iter(data.loader("train")))
     assert batch.picture.pixels.shape == (20, 3, 48, 48)
     for number, boxes in enumerate(asked.boxes[:20]):

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from zoo.attention import Additive, AttentionFactory, Softmax
 from zoo.nn import Bahdanau, PlainCNN
+from zoo.nn.images.image_input import OriginalImage
 from zoo.optim import OptimizerConfig
 from zoo.tasks.captioning import Captioner, ShowAttendTell, TransformerCaptioner
-from zoo.tasks.captioning.batch import CaptionBatch, CaptionExample, Written
+from zoo.tasks.captioning.batch import CaptionBatch, CaptionExample, WrittenPicture
 from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.text import Frequencies, Words
 
@@ -38,16 +39,17 @@ def captioned(number: int) -> CaptionExample:
     text, boxes = CAPTIONS[number][0], torch.zeros(len(CAPTIONS[number][0].split()), 4)
     boxes[1:3] = torch.tensor([0.0, 0.0, 0.5, 0.25])
     pixels = torch.randint(256, (3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(number))
-    target, written = language().encode(text)[1], Written(CAPTIONS[number], (20, 30))
+    original = OriginalImage([torch.zeros(3, 20, 30, dtype=torch.uint8)], 0, (0.0, 0.0, 20.0, 30.0))
+    target, written = language().encode(text)[1], WrittenPicture(CAPTIONS[number], (20, 30), original)
     return CaptionExample(pixels, None, target, f"picture {number}", "test", boxes, written)
 
 
-def pictures(which: Sequence[int] = range(4), **options: Any) -> CaptionBatch:
+def pictures(which: Sequence[int] = range(4), **options: Any) -> CaptionBatch[Any]:
     options = {"frequencies": Frequencies.from_corpus(CAPTIONS), "mean": [0.5] * 3, "std": [0.3] * 3} | options
     return CaptionBatch.of([captioned(number) for number in which], language(), **options)
 
 
-def doubled(batch: CaptionBatch) -> CaptionBatch:
+def doubled(batch: CaptionBatch[Any]) -> CaptionBatch[Any]:
     """The batch with pixels in double precision."""
     from dataclasses import replace
 

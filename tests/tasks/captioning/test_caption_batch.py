@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
-from zoo.nn.images.image_input import ImageInput
-from zoo.tasks.captioning.batch import CaptionBatch, CaptionExample, Written
-from zoo.tasks.seq2seq.text_codec import END
+from zoo.nn.images.image_input import ImageInput, OriginalImage
+from zoo.tasks.captioning.batch import CaptionBatch, CaptionExample, WrittenPicture
+from zoo.tasks.seq2seq.text_codec import END, TextCodec
+from zoo.text import Words
+
+LANGUAGE = TextCodec.learned(Words(), Counter())
+NO_PIXELS = np.zeros((1, 3, 4, 6), dtype=np.uint8)
 
 
 def pixels(value: int) -> torch.Tensor:
     return torch.full((3, 4, 6), value, dtype=torch.uint8)
 
 
-def batch() -> CaptionBatch:
+def written(references: list[str], size: tuple[int, int]) -> WrittenPicture:
+    return WrittenPicture(references, size, OriginalImage(NO_PIXELS, 0, (0.0, 0.0, *map(float, size))))
+
+
+def batch() -> CaptionBatch[Any]:
     boxes = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]])
     return CaptionBatch.of(
         [
-            CaptionExample(pixels(255), None, [7, 8], "a", "test", boxes, Written(["x", "y"], (4, 6))),
-            CaptionExample(pixels(0), None, [9], "b", "test", boxes[1:], Written(["z"], (8, 8))),
+            CaptionExample(pixels(255), None, [7, 8], "a", "test", boxes, written(["x", "y"], (4, 6))),
+            CaptionExample(pixels(0), None, [9], "b", "test", boxes[1:], written(["z"], (8, 8))),
         ],
+        LANGUAGE,
         mean=(0.5, 0.5, 0.5),
         std=(0.5, 0.5, 0.25),
     )
@@ -39,7 +52,9 @@ def test_pixels_are_normalised_and_are_the_places() -> None:
 def test_features_come_with_their_grid() -> None:
     rows = torch.arange(12.0).view(6, 2)
     made = CaptionBatch.of(
-        [CaptionExample(None, rows.half(), None, "a"), CaptionExample(None, -rows.half(), None, "b")], grid=(2, 3)
+        [CaptionExample(None, rows.half(), None, "a"), CaptionExample(None, -rows.half(), None, "b")],
+        LANGUAGE,
+        grid=(2, 3),
     )
     assert made.source.pixels is None
     assert made.source.features is not None
@@ -72,9 +87,9 @@ def test_gold_by_cells_and_of_some_pictures() -> None:
 
 @pytest.mark.parametrize("what", ["target", "regions", "written"])
 def test_what_one_picture_lacks_the_batch_lacks(what: str) -> None:
-    whole = CaptionExample(pixels(1), None, [7], "a", "", torch.zeros(1, 4), Written(["x"], (4, 6)))
+    whole = CaptionExample(pixels(1), None, [7], "a", "", torch.zeros(1, 4), written(["x"], (4, 6)))
     lacks = CaptionExample(pixels(1), None, *(None if what == "target" else [7], "b", ""), None, None)
-    made = CaptionBatch.of([whole, lacks])
+    made = CaptionBatch.of([whole, lacks], LANGUAGE)
     assert (made.targets is None) == (what == "target")
     assert made.gold is None
     assert made.written is None

@@ -28,7 +28,7 @@ def test_figures_are_those_of_the_scores_over_all_references() -> None:
     steps = batch.targets.tokens.shape[1]
     nothing = ForcedDecoding(torch.full((4, steps), -0.5).double(), None)
     module.figures.add(batch, written, nothing, nothing)
-    found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
+    found = {name: float(metric.compute()) for name, metric in module.figures.find_counted().items()}
     for score in (BLEU(tokenize="none"), CHRF(), CaptionROUGE(), CIDEr(Frequencies.from_corpus(CAPTIONS))):
         for name, value in score.compute(score.statistics(texts, CAPTIONS)).items():
             assert found[f"test/{name}"] == pytest.approx(value, rel=1e-6), name
@@ -46,7 +46,7 @@ def test_pointing_is_of_the_words_that_speak_of_a_place() -> None:
     weights[0, 2, 3] = 1.0
     nothing = ForcedDecoding(torch.zeros(weights.shape[:2]).double(), None)
     module.figures.add(batch, [hypothesis("a")] * 2, nothing, replace_weights(nothing, weights))
-    assert float(module.figures.found()["truth/pointing"].compute()) == pytest.approx(2 / 3)
+    assert float(module.figures.find_counted()["truth/pointing"].compute()) == pytest.approx(2 / 3)
 
 
 def replace_weights(of: ForcedDecoding, weights: torch.Tensor) -> ForcedDecoding:
@@ -58,7 +58,7 @@ def test_a_step_evaluates_writes_and_explains(net: object) -> None:
     module, batch = captioner(net).eval(), doubled(pictures())
     assert module.training_step(batch, 0).isfinite()
     module.test_step(batch, 0)
-    assert float(module.figures.found()["test/cider"].compute()) >= 0.0
+    assert float(module.figures.find_counted()["test/cider"].compute()) >= 0.0
     found = module.explain(batch)
     assert found.weights.shape == (4, 1, batch.targets.tokens.shape[1], 16)  # type: ignore[union-attr]
     gold = module.gold(batch)
@@ -88,7 +88,7 @@ def test_references_with_spaces_before_punctuation_score_as_those_without() -> N
         figures.add(
             replace(batch, language=of, written=written), said, ForcedDecoding(steps, None), ForcedDecoding(steps, None)
         )
-        found.append({name: float(metric.compute()) for name, metric in figures.found().items()})
+        found.append({name: float(metric.compute()) for name, metric in figures.find_counted().items()})
     assert found[0] == found[1]
     assert found[0]["test/exact_match"] == 0.5
     assert found[0]["test/bleu"] > 70.0
@@ -97,7 +97,7 @@ def test_references_with_spaces_before_punctuation_score_as_those_without() -> N
 def test_without_frequencies_there_is_no_cider() -> None:
     module, batch = captioner().eval(), replace(doubled(pictures()), frequencies=None)
     module.test_step(batch, 0)
-    assert "test/cider" not in module.figures.found()
+    assert "test/cider" not in module.figures.find_counted()
 
 
 def test_words_of_a_caption_are_drawn_anew_under_another_seed() -> None:

@@ -148,7 +148,7 @@ def test_pointing_is_at_the_heaviest_sentence_and_in_gold_sentences_at_the_heavi
     one = DocumentBatch.of([Document([[1, 2], [3, 4]], 0, "a", gold, [True, False])] * 2)
     weights = torch.tensor([0.1, 0.2, 0.5, 0.2, 0.5, 0.2, 0.1, 0.2])
     assert sentence_weights(weights, one).tolist() == pytest.approx([0.3, 0.7, 0.7, 0.3])
-    sentences, words = points(weights, one)
+    sentences, words = points(weights, one, one.gold)
     assert sentences.tolist() == [0.0, 1.0]
     assert words.tolist() == [1.0, 0.0]
 
@@ -181,7 +181,7 @@ def test_planted_words_agree_in_training_and_not_in_the_test() -> None:
         agreed[split] = np.mean([a == b for a, b in zip(names, own, strict=True)])
         assert found.gold_words is not None
         assert not (found.gold_words & found.planted).any()
-        assert torch.equal(found.without_planted().words[~found.planted], found.words[~found.planted])
+        assert torch.equal(found.mask_words(found.planted).words[~found.planted], found.words[~found.planted])
     assert agreed["train"] > 0.85
     assert agreed["test"] < 0.4
 

@@ -16,7 +16,7 @@ from zoo.nn import Bahdanau
 from zoo.optim import OptimizerConfig
 from zoo.tasks.seq2seq.text_codec import END, TextCodec
 from zoo.tasks.speech import ListenAttendSpell, PyramidalRNNEncoder, Recogniser
-from zoo.tasks.speech.batch import SpeechBatch, Utterance, Written
+from zoo.tasks.speech.batch import SpeechBatch, Utterance, WrittenUtterance
 from zoo.text import Characters
 
 TEXTS = ["ab ba", "b", "aab", "b a b a"]
@@ -38,7 +38,7 @@ def utterance(number: int, of: TextCodec, *, gold: bool = True, text: str | None
         spans.append((at, at + length))
         at += length
     features = draw.normal(size=(at + 1, FEATURES)).astype(np.float32)
-    written = Written([text], SPEAKERS[number], snr=[None, 3.0, 12.0, 50.0][number])
+    written = WrittenUtterance([text], SPEAKERS[number], snr=[None, 3.0, 12.0, 50.0][number])
     numbers = of.encode(text)[1]
     return Utterance(features, numbers, f"recording {number}", "test", np.array(spans) if gold else None, written)
 

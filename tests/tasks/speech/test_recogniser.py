@@ -46,7 +46,7 @@ def test_a_faultless_transcript_has_no_errors_however_it_is_spaced(given: str) -
     read = SpeechBatch.of([replace(utterance(0, of, gold=False, text=given), target=tokens)], of)
     nothing = ForcedDecoding(torch.zeros(1, len(tokens) + 1).double(), None)
     module.figures.add(read, [Hypothesis(tuple(tokens), -1.0, -1.0, True)], nothing, nothing)
-    found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
+    found = {name: float(metric.compute()) for name, metric in module.figures.find_counted().items()}
     assert (found["test/wer"], found["test/cer"]) == (0.0, 0.0)
 
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import torch
 
-from zoo.tasks.seq2seq.text_codec import END, PAD
-from zoo.tasks.speech.batch import Frames, SpeechBatch, Utterance, Written
+from zoo.tasks.seq2seq.text_codec import END, PAD, TextCodec
+from zoo.tasks.speech.batch import Frames, SpeechBatch, Utterance, WrittenUtterance
+from zoo.text import Words
+
+LANGUAGE = TextCodec.learned(Words(), Counter())
 
 
 def frames(count: int, first: float = 1.0) -> np.ndarray:
     return np.arange(first, first + 2 * count, dtype=np.float32).reshape(count, 2)
 
 
-def batch() -> SpeechBatch:
+def batch() -> SpeechBatch[Any]:
     return SpeechBatch.of(
         [
-            Utterance(frames(3), [7, 8], "a", "test", np.array([[0, 1], [1, 3]]), Written(["x"], "jo", 5.0)),
-            Utterance(frames(1), [9], "b", "test", np.array([[0, 0]]), Written(["y"])),
-        ]
+            Utterance(frames(3), [7, 8], "a", "test", np.array([[0, 1], [1, 3]]), WrittenUtterance(["x"], "jo", 5.0)),
+            Utterance(frames(1), [9], "b", "test", np.array([[0, 0]]), WrittenUtterance(["y"])),
+        ],
+        LANGUAGE,
     )
 
 
@@ -49,7 +56,7 @@ def test_gold_by_the_places_of_an_encoder() -> None:
 
 
 def test_an_empty_span_inside_of_a_place_has_no_place() -> None:
-    found = SpeechBatch.of([Utterance(frames(4), [7], "a", spans=np.array([[1, 1]]))]).gold_places(4, 1)
+    found = SpeechBatch.of([Utterance(frames(4), [7], "a", spans=np.array([[1, 1]]))], LANGUAGE).gold_places(4, 1)
     assert found is not None
     assert not found.any()
 
@@ -62,12 +69,12 @@ def test_some_utterances_lose_the_padding_of_the_others() -> None:
     assert some.targets.tokens.tolist() == [[9, END]]
     assert some.gold is not None
     assert some.gold.shape == (1, 2, 2)
-    assert some.written == (Written(["y"]),)
+    assert some.written == (WrittenUtterance(["y"]),)
 
 
 def test_what_one_utterance_lacks_the_batch_lacks() -> None:
     known = Utterance(frames(1), [7], "a", spans=np.array([[0, 1]]))
-    unknown = SpeechBatch.of([known, Utterance(frames(2), None, "b")])
+    unknown = SpeechBatch.of([known, Utterance(frames(2), None, "b")], LANGUAGE)
     assert unknown.targets is None
     assert unknown.gold is None
     assert unknown.gold_places(1, 2) is None

@@ -14,6 +14,8 @@ from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD, TextCodec
 from zoo.tasks.translation.batch import Pair, TranslationBatch
 from zoo.text import Words
 
+LANGUAGE = TextCodec.learned(Words(), Counter())
+
 
 def test_a_decoder_reads_each_target_one_step_later() -> None:
     targets = Targets.of([[7, 8], [9]])
@@ -25,7 +27,8 @@ def test_a_decoder_reads_each_target_one_step_later() -> None:
 
 def test_pairs_are_padded_and_keep_their_gold() -> None:
     batch = TranslationBatch.of(
-        [Pair([4, 5, 6], [7, 8], "a", links=[(0, 1), (0, 2)]), Pair([4], [9], "b", "test", links=[])]
+        [Pair([4, 5, 6], [7, 8], "a", links=[(0, 1), (0, 2)]), Pair([4], [9], "b", "test", links=[])],
+        LANGUAGE,
     )
     assert batch.source.tokens.tolist() == [[4, 5, 6], [4, PAD, PAD]]
     assert batch.source.support.permitted is not None
@@ -36,7 +39,7 @@ def test_pairs_are_padded_and_keep_their_gold() -> None:
 
 
 def test_a_translation_that_is_not_known_leaves_the_targets_out() -> None:
-    batch = TranslationBatch.of([Pair([4], [7], "a", links=[(0, 0)]), Pair([5], None, "b")])
+    batch = TranslationBatch.of([Pair([4], [7], "a", links=[(0, 0)]), Pair([5], None, "b")], LANGUAGE)
     assert batch.targets is None
     assert batch.gold is None
     assert len(batch) == 2
@@ -51,7 +54,7 @@ def test_some_texts_lose_the_padding_of_the_others() -> None:
 
 
 def test_a_batch_moves_as_a_whole() -> None:
-    moved = TranslationBatch.of([Pair([4, 5], [7], "a")]).to("meta")
+    moved = TranslationBatch.of([Pair([4, 5], [7], "a")], LANGUAGE).to("meta")
     assert moved.source.tokens.is_meta
     assert moved.targets is not None
     assert moved.targets.lengths.is_meta

@@ -22,7 +22,7 @@ from zoo.nn import Bahdanau, InputFeeding, Luong
 from zoo.tasks.seq2seq import ReinforceLoss, ScheduledSampling
 from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator, TransformerTranslator, Translator
-from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch
+from zoo.tasks.translation.batch import Pair, TranslationBatch
 from zoo.text import Words
 from zoo.training.preflight import check
 
@@ -44,7 +44,7 @@ def batch(*texts: tuple[str, str]) -> TranslationBatch:
     for number, (source, target) in enumerate(texts):
         read, written = (language.encode(text)[1] for text in (source, target))
         found.append(Pair(read, written, str(number), "train", None, None))
-    return TranslationBatch.of(found, Languages(language, language))
+    return TranslationBatch.of(found, language)
 
 
 def task(net: Any, **options: Any) -> Translator:

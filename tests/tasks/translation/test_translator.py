@@ -88,11 +88,11 @@ def test_a_faultless_translation_scores_100_however_its_reference_is_spaced(give
     of, tokens = Languages(languages().source, target), target.encode(given)[1]
     sample = pair(0, of, links=None)
     batch = TranslationBatch.of(
-        [replace(sample, target=tokens, written=replace(sample.written, references=[given]))], of
+        [replace(sample, target=tokens, written=replace(sample.written, references=[given]))], target
     )  # type: ignore[type-var]
     module, nothing = translator(rouge=True), ForcedDecoding(torch.zeros(1, len(tokens) + 1).double(), None)
     module.figures.add(batch, [Hypothesis(tuple(tokens), -1.0, -1.0, True)], nothing, nothing)
-    found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
+    found = {name: float(metric.compute()) for name, metric in module.figures.find_counted().items()}
     assert found["test/bleu"] == pytest.approx(100.0)
     assert found["test/chrf"] == pytest.approx(100.0)
     assert found["test/rouge_l"] == pytest.approx(1.0)
@@ -201,7 +201,7 @@ def test_coverage_needs_a_net_that_knows_it() -> None:
 
 def test_a_text_without_translation_is_predicted_and_not_tested() -> None:
     module, of = translator().eval(), languages()
-    batch = TranslationBatch.of([replace(pair(0, of), target=None)], of)
+    batch = TranslationBatch.of([replace(pair(0, of), target=None)], of.target)
     columns = module.predict_step(batch)
     assert columns["loss"] == [None]
     assert columns["label"] == [""]

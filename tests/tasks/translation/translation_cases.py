@@ -17,7 +17,7 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import END, TextCodec
 from zoo.tasks.translation import Translator
-from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch, Written
+from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch, WrittenPair
 from zoo.text import Words
 
 SOURCES = ["ein hund läuft .", "zwei kleine hunde laufen dort", "hund", "ein mann und ein hund"]
@@ -34,13 +34,13 @@ def pair(number: int, of: Languages, *, links: Any = "diagonal") -> Pair:
     tokens, numbers = of.source.encode(source)
     if links == "diagonal":
         links = [(place, place) for place in range(len(target.split()))]
-    written = Written(source, [target], [source[a:b] for a, b in tokens.spans], tokens.words)
+    written = WrittenPair(source, [target], [source[a:b] for a, b in tokens.spans], tokens.words)
     return Pair(numbers, of.target.encode(target)[1], f"pair {number}", "test", links, written)
 
 
 def pairs(which: Sequence[int] = range(4), **options: Any) -> TranslationBatch:
     of = languages()
-    return TranslationBatch.of([pair(number, of, **options) for number in which], of)
+    return TranslationBatch.of([pair(number, of, **options) for number in which], of.target)
 
 
 class State(NamedTuple):

@@ -86,18 +86,22 @@ class ImageInput:
     grid: tuple[int, int] | None = None
 
     def __len__(self) -> int:
-        return len(self._any)
+        return len(self.values)
 
     @cached_property
     def is_real(self) -> Bool[Tensor, "b k"]:
         """True everywhere: the pixels, or the cells, of a batch are as many in all pictures."""
-        places = self._any.shape[-2:].numel() if self.features is None else self._any.shape[1]
-        return outside_inference_mode(lambda: torch.ones(len(self), places, dtype=torch.bool, device=self._any.device))
+        places = self.values.shape[-2:].numel() if self.features is None else self.values.shape[1]
+        return outside_inference_mode(
+            lambda: torch.ones(len(self), places, dtype=torch.bool, device=self.values.device)
+        )
 
     @cached_property
     def lengths(self) -> Int[Tensor, " b"]:
         """Number of pixels, or cells, of each picture."""
-        return outside_inference_mode(lambda: torch.full((len(self),), self.is_real.shape[1], device=self._any.device))
+        return outside_inference_mode(
+            lambda: torch.full((len(self),), self.is_real.shape[1], device=self.values.device)
+        )
 
     def select(self, numbers: Int[Tensor, " s"]) -> ImageInput:
         pixels, features = (None if each is None else each[numbers] for each in (self.pixels, self.features))
@@ -107,10 +111,13 @@ class ImageInput:
         return to_device(self, device)
 
     @property
-    def _any(self) -> Tensor:
-        found = self.pixels if self.features is None else self.features
-        assert found is not None
-        return found
+    def values(self) -> Tensor:
+        """What nets read: pixels, or features."""
+        if self.features is not None:
+            return self.features
+        if self.pixels is None:
+            raise ValueError("pictures are pixels or features, and there are none")
+        return self.pixels
 
 
 def cells_of(boxes: Float[Tensor, "*b 4"], grid: tuple[int, int]) -> Bool[Tensor, "*b k"]:

@@ -5,8 +5,10 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "task": ["NLIClassifier", "VQAClassifier", "ExtractiveQA"],
-        "datamodule": ["AnswerData"],
+        "extractive_qa": ["ExtractiveQA"],
+        "nli": ["NLIClassifier"],
+        "vqa": ["VQAClassifier"],
+        "datamodule": ["AnswerData", "ExtractiveQAData", "NLIData", "VQAData"],
         "datasets": [
             "hypotheses",
             "passage_questions",

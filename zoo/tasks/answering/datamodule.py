@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import CheckpointError, ConfigError, count_noun, join_names, warn
-from zoo.tasks.answering.batch import UNKNOWN, QABatch, QuestionExample
-from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
+from zoo.tasks.answering.batch import UNKNOWN, ExtractiveQABatch, NLIBatch, TextExample, VQABatch
+from zoo.tasks.answering.data.answer_set import About, AnswerSet, Hypotheses, PassageQuestions, PictureQuestions
 from zoo.tasks.answering.data.answer_table import read_answer_table
-from zoo.tasks.answering.data.examples import Content, Entries
+from zoo.tasks.answering.data.examples import (
+    Content,
+    PassageContent,
+    PassageExamples,
+    PictureExamples,
+    PremiseExamples,
+    TextContent,
+    TextExamples,
+)
 from zoo.tasks.base import TaskData
 from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, replace_given
@@ -41,21 +51,21 @@ from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
 from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt, validate_ranges
 
+Records = TypeVar("Records", bound=AnswerSet)
+
 
 @dataclass(frozen=True)
-class AnswerSource:
+class AnswerSource(Generic[Records]):
     """Where questions come from.
 
     Args:
-        about: What they are about.
         read: `(reading) -> AnswerSet` of the user's own, `() -> AnswerSet` of others.
         reading: How files of the user's own are read.
         is_own: Whether they are the user's own, whose lengths are not known beforehand.
         place: The table, for messages.
     """
 
-    about: About
-    read: Callable[..., AnswerSet]
+    read: Callable[..., Records]
     reading: ReaderOptions = field(default_factory=ReaderOptions)
     is_own: bool = False
     place: Path | None = None
@@ -65,9 +75,20 @@ MOST_TOKENS = 4_000
 """Default of the most tokens of a text of the user's own."""
 
 
+NO_PICTURES: Mapping[str, Any] = {
+    "height": 0,
+    "width": 0,
+    "mean": [],
+    "std": [],
+    "resize": "squash",
+    "share": 1.0,
+}
+"""The preprocessing in a checkpoint of a model that reads no pictures."""
+
+
 @validate_ranges
 class AnswerData(TaskData):
-    """Batches of questions about pictures, passages or premises. Questions and passages have one vocabulary.
+    """The base class of batches of questions, whose answers are some of a set. All texts have one vocabulary.
 
     Args:
         source: Where the questions come from.
@@ -91,6 +112,8 @@ class AnswerData(TaskData):
     """
 
     input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT, FOLDER, MOST_PIXELS, MOST_INPUT)
+    about: ClassVar[About]
+    """What the questions are about, which decides the columns of a table."""
     folder: Path | None = None
     """Where the paths of pictures begin in a table for a trained model; None: in its folder."""
     most_pixels: int | None = None
@@ -100,11 +123,11 @@ class AnswerData(TaskData):
     longest_text: int | None = None
     """The most tokens of a text that a trained model reads; None: as in training."""
 
-    source: AnswerSource
+    source: AnswerSource[Any]
 
     def __init__(
         self,
-        source: AnswerSource,
+        source: AnswerSource[Any],
         batching: BatchOptions,
         *,
         tokeniser: Kind = "words",
@@ -136,63 +159,78 @@ class AnswerData(TaskData):
         self._origin: TextCodec | None = None
         """Language of the checkpoint that training starts from, whose tokeniser is kept."""
 
-    @property
-    def about(self) -> About:
-        """What the questions are about."""
-        return self.source.about
-
-    def read(self) -> Content:
-        source = self.source
-        fit = self.options.fit(3) if self.about == "picture" else None
-        asked = source.read(reading=replace(source.reading, fit=fit)) if source.is_own else source.read()
-        if asked.about == "picture":
-            self.preprocessing = self.options.preprocessing(3, asked.size)
-        learns = asked.splits == TRAIN
+    def read(self) -> Content[Any]:
+        records = self.read_records()
+        learns = records.splits == TRAIN
         if self.trained is None:
-            texts = [asked.questions, *([] if asked.passages is None else [asked.passages])]
-            learned = (text for each in texts for text, does in zip(each, learns, strict=True) if does)
-            self.tokeniser = self.tokeniser.fit(learned) if self._origin is None else self._origin.tokeniser
+            texts = (
+                text
+                for texts in records.texts.values()
+                for text, is_learned in zip(texts, learns, strict=True)
+                if is_learned
+            )
+            self.tokeniser = self.tokeniser.fit(texts) if self._origin is None else self._origin.tokeniser
         numbers: dict[str, int] = {}
-        question, passage = (DatasetEncoder(self.tokeniser, numbers) for _ in range(2))
-        for text in asked.questions:
-            question.add(text)
-        for text in asked.passages or ():
-            passage.add(text)
-        encoders = [question] if asked.passages is None else [question, passage]
-        kept = self._short_enough(asked, encoders)
-        learns &= kept
-        language, names = self._language(encoders, learns), self._answer_names(asked, learns)
-        rows = [each.encoded(language) for each in encoders]
-        if not kept.all():
-            chosen = np.flatnonzero(kept)
-            asked, learns, rows = asked.select(chosen), learns[kept], [each.select(chosen) for each in rows]
+        encoders = {column: DatasetEncoder(self.tokeniser, numbers) for column in records.texts}
+        for column, texts_of_column in records.texts.items():
+            for text in texts_of_column:
+                encoders[column].add(text)
+        is_short = self._find_short(records, encoders)
+        learns &= is_short
+        language, names = self._language(list(encoders.values()), learns), self.answer_names(records, learns)
+        rows = {column: encoder.encoded(language) for column, encoder in encoders.items()}
+        if not is_short.all():
+            chosen = np.flatnonzero(is_short)
+            records, learns = records.select(chosen), learns[is_short]
+            rows = {column: texts.select(chosen) for column, texts in rows.items()}
         number_of = {name: number for number, name in enumerate(names)}
-        answers = np.array([number_of.get(answer, UNKNOWN) for answer in asked.answers], dtype=np.int64)
-        if self.trained is not None and asked.spans is None:
-            _warn_of_unknown(asked, answers)
-        strange = learns & (answers == UNKNOWN)
-        if asked.spans is None and strange.any():
-            warn(f"{strange.sum():,} of {learns.sum():,} training questions are left out by data.max_answers.")
-            asked = replace(asked, splits=np.where(strange, NONE, asked.splits))
-        return Content(
-            asked=asked,
-            language=language,
-            questions=rows[0],
-            passages=None if asked.passages is None else rows[1],
-            answer_names=names,
-            answers=answers,
-            spans=self._spans(asked),
-        )
+        answers = np.array([number_of.get(answer, UNKNOWN) for answer in records.answers], dtype=np.int64)
+        records = self.leave_out_unlearned(records, answers, learns)
+        return self.make_content(records, list(rows.values()), language=language, answer_names=names, answers=answers)
 
-    def names(self, content: Content) -> Mapping[str, Sequence[str]]:
+    def read_records(self) -> AnswerSet:
+        """Returns the questions of the source."""
+        source: AnswerSource[AnswerSet] = self.source
+        return source.read(reading=source.reading) if source.is_own else source.read()
+
+    @abstractmethod
+    def make_content(self, records: Any, rows: Sequence[RaggedArray], **fields: Any) -> Content[Any]:
+        """Returns what was read.
+
+        Args:
+            records: The questions.
+            rows: The tokens of the texts of each column, in the order of `AnswerSet.texts`.
+            fields: The other fields of all contents.
+        """
+
+    def answer_names(self, records: AnswerSet, learns: Bool[np.ndarray, " n"]) -> tuple[str, ...]:
+        """Returns the answers of the training split, the most frequent first; equally frequent ones in their order."""
+        if self.trained is not None:
+            return tuple(self.trained["answers"])
+        counts = Counter(answer for answer, is_learned in zip(records.answers, learns, strict=True) if is_learned)
+        ranked = sorted(counts, key=lambda answer: (-counts[answer], answer))[: self.max_answers]
+        if len(ranked) < 2:
+            raise ConfigError("the training questions have fewer than two answers: there is nothing to choose from")
+        return tuple(ranked)
+
+    def leave_out_unlearned(
+        self, records: Records, answers: Int[np.ndarray, " n"], learns: Bool[np.ndarray, " n"]
+    ) -> Records:
+        """Returns the questions; those for training whose answers no model can give are in no split. Warns of both."""
+        if self.trained is not None:
+            _warn_of_unknown(records, answers)
+        is_strange = learns & (answers == UNKNOWN)
+        if not is_strange.any():
+            return records
+        warn(f"{is_strange.sum():,} of {learns.sum():,} training questions are left out by data.max_answers.")
+        return replace(records, splits=np.where(is_strange, NONE, records.splits))
+
+    def names(self, content: Content[Any]) -> Mapping[str, Sequence[str]]:
         return {"tokens": content.language.vocabulary.tokens, "answers": content.answer_names}
 
     @classmethod
     def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
-        found = {"words": len(state["tokens"])}
-        if state["answers"]:  # otherwise they are parts of passages
-            found["answers"] = len(state["answers"])
-        return found | ({"height": state["height"], "width": state["width"]} if state["height"] else {})
+        return {"words": len(state["tokens"]), "answers": len(state["answers"])}
 
     form: ClassVar[Mapping[str, Any]] = {
         "tokens": VOCABULARY,
@@ -204,15 +242,9 @@ class AnswerData(TaskData):
     }
 
     def state(self) -> dict[str, Any]:
-        """Vocabulary, answers, tokeniser and preprocessing, for a checkpoint."""
-        content: Content = self.content
-        found: dict[str, Any] = {"height": 0, "width": 0, "mean": [], "std": [], "resize": "squash", "share": 1.0}
-        if self.about == "picture":
-            found = preprocessing_state(self.preprocessing)
-        return {**super().state(), "tokeniser": content.language.tokeniser.state(), **found}
-
-    def check_input_sizes(self, state: Mapping[str, Any]) -> None:
-        check_input_pixels(state, self.most_input_pixels)
+        """Returns vocabulary, answers, tokeniser and preprocessing, for a checkpoint."""
+        content: Content[Any] = self.content
+        return {**super().state(), "tokeniser": content.language.tokeniser.state(), **NO_PICTURES}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's language, answers and preprocessing instead of its own."""
@@ -220,65 +252,47 @@ class AnswerData(TaskData):
             raise CheckpointError("the checkpoint is damaged: it has an answer twice")
         super().restore(state)
         self.tokeniser = TextCodec.from_state(state["tokeniser"], state["tokens"]).tokeniser
-        if self.about == "picture":
-            self.options = ImageOptions.from_state(state)
 
     def inherit_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         if "answers" in state:  # otherwise a model of other data, whose weights alone are continued
             self._origin = TextCodec.from_state(state["tokeniser"], state["tokens"])
 
-    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> AnswerSource:
-        """The user's own questions: a table."""
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> AnswerSource[Any]:
+        """Returns the source of the user's own questions: a table."""
         if len(paths) > 1:
             raise ConfigError(f"{paths[1]}: questions are read from one table; give one")
-        if self.folder is not None and self.about != "picture":
-            raise ConfigError(f"--folder={self.folder}: these questions are about texts, not files; leave it out")
-        given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
-        reading = replace_given(self.source.reading, **given)
+        options = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
+        reading = replace_given(self.source.reading, **options)
         read = partial(read_answer_table, paths[0], self.about, folder=self.folder, split_seed=None)
-        return AnswerSource(self.about, read, reading, is_own=True, place=paths[0])
+        return AnswerSource(read, reading, is_own=True, place=paths[0])
 
     def summary(self) -> Summary:
-        content: Content = self.content
-        asked, texts = content.asked, [content.questions, *([] if content.passages is None else [content.passages])]
-        unknown = share_unknown(texts, asked.splits, UNKNOWN_TOKEN)
+        content: Content[Any] = self.content
+        splits, ids = content.records.splits, content.records.ids
         return Summary(
             noun="question",
-            sizes=count_splits(asked.splits),
-            spare=int((asked.splits == NONE).sum()),
-            labels=count_labels(content.answer_names, content.answers, asked.splits),
-            longest=Longest.find("token", asked.ids, np.max([each.lengths for each in texts], axis=0)),
-            vocabularies=[Vocabulary("tokens", len(content.language) - len(SPECIALS), unknown)],
+            sizes=count_splits(splits),
+            spare=int((splits == NONE).sum()),
+            labels=count_labels(content.answer_names, content.answers, splits),
+            longest=Longest.find("token", ids, np.max([texts.lengths for texts in content.texts], axis=0)),
+            vocabularies=[
+                Vocabulary(
+                    "tokens", len(content.language) - len(SPECIALS), share_unknown(content.texts, splits, UNKNOWN_TOKEN)
+                )
+            ],
         )
 
     def empty_hint(self, split: str) -> str:
         return "Give questions with answers there"
 
+    @abstractmethod
     def examples(self, split: str, *, training: bool = False) -> Examples:
-        """The questions of one split in their order."""
-        content: Content = self.content
-        numbers = content.asked.numbers(split)
-        entries = Entries(content, numbers, getattr(self, "preprocessing", None), written=not training)
-        if self.about == "picture":
-            seen = self.preprocessing
-            collate = partial(QABatch.of, answer_names=content.answer_names, mean=seen.mean, std=seen.std)
-            return Examples(entries=entries, collate=collate)
-        assert content.passages is not None
-        lengths = np.maximum(content.questions.lengths, content.passages.lengths)[numbers]
-        collate = partial(QABatch.of, answer_names=content.answer_names)
-        return Examples(
-            entries=entries,
-            collate=collate,
-            lengths=lengths.tolist(),
-            max_tokens=self.max_tokens,
-            shorten=QuestionExample.shortened,
-        )
+        """Returns the questions of one split in their order, with what people read of them unless for training."""
 
-    def _short_enough(self, asked: AnswerSet, encoders: Sequence[DatasetEncoder]) -> Bool[np.ndarray, " n"]:
-        """The mask of the user's own questions that have no text with too many tokens."""
-        of_subject, of_question, _ = COLUMNS[asked.about]
-        lengths = {name: each.texts.lengths for name, each in zip((of_question, of_subject), encoders, strict=False)}
-        return LengthLimit.of(self, self.max_length, "question").select_short(asked.ids, lengths)
+    def _find_short(self, records: AnswerSet, encoders: Mapping[str, DatasetEncoder]) -> Bool[np.ndarray, " n"]:
+        """Returns the mask of the user's own questions that have no text with too many tokens."""
+        lengths = {column: encoder.texts.lengths for column, encoder in encoders.items()}
+        return LengthLimit.of(self, self.max_length, "question").select_short(records.ids, lengths)
 
     def _language(self, encoders: Sequence[DatasetEncoder], learns: Bool[np.ndarray, " n"]) -> TextCodec:
         if self.trained is not None:
@@ -292,39 +306,139 @@ class AnswerData(TaskData):
             policy=self.vocabulary,
         )
 
-    def _answer_names(self, asked: AnswerSet, learns: Bool[np.ndarray, " n"]) -> tuple[str, ...]:
-        """The answers of the training split, the most frequent first; of equally frequent ones in their order."""
-        if self.trained is not None:
-            return tuple(self.trained["answers"])
-        if asked.about == "passage":
-            return ()
-        counts = Counter(answer for answer, does in zip(asked.answers, learns, strict=True) if does)
-        ranked = sorted(counts, key=lambda answer: (-counts[answer], answer))[: self.max_answers]
-        if len(ranked) < 2:
-            raise ConfigError("the training questions have fewer than two answers: there is nothing to choose from")
-        return tuple(ranked)
 
-    def _spans(self, asked: AnswerSet) -> Int[np.ndarray, "n 2"] | None:
-        """The tokens that lie in the characters of each answer; 0 and 0 where it is not known."""
-        if asked.spans is None or asked.passages is None:
-            return None
-        found = np.zeros((len(asked), 2), dtype=np.int64)
-        rows = zip(found, asked.passages, asked.spans, asked.answers, strict=True)
+class VQAData(AnswerData):
+    """Batches of questions about pictures. For the arguments see `AnswerData`."""
+
+    about = "picture"
+    source: AnswerSource[PictureQuestions]
+
+    def read_records(self) -> PictureQuestions:
+        source, fit = self.source, self.options.fit(3)
+        records = source.read(reading=replace(source.reading, fit=fit)) if source.is_own else source.read()
+        self.preprocessing = self.options.preprocessing(3, records.size)
+        return records
+
+    def make_content(
+        self, records: PictureQuestions, rows: Sequence[RaggedArray], **fields: Any
+    ) -> Content[PictureQuestions]:
+        return Content(records=records, questions=rows[0], **fields)
+
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {**super().sizes_of(state), "height": state["height"], "width": state["width"]}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), **preprocessing_state(self.preprocessing)}
+
+    def check_input_sizes(self, state: Mapping[str, Any]) -> None:
+        check_input_pixels(state, self.most_input_pixels)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self.options = ImageOptions.from_state(state)
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        content: Content[PictureQuestions] = self.content
+        numbers, preprocessing = content.records.numbers(split), self.preprocessing
+        return Examples(
+            entries=PictureExamples(content, numbers, preprocessing, is_readable=not training),
+            collate=partial(
+                VQABatch.of, answer_names=content.answer_names, mean=preprocessing.mean, std=preprocessing.std
+            ),
+        )
+
+
+class TextData(AnswerData):
+    """The base class of batches of questions about texts. For the arguments see `AnswerData`."""
+
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> AnswerSource[Any]:
+        if self.folder is not None and len(paths) == 1:
+            raise ConfigError(f"--folder={self.folder}: these questions are about texts, not files; leave it out")
+        return super().input_source(paths, state)
+
+    def _make_examples(
+        self,
+        view: Callable[..., TextExamples[Any]],
+        split: str,
+        collate: Callable[[list[Any]], Any],
+        *,
+        training: bool,
+    ) -> Examples:
+        content: TextContent[Any] = self.content
+        numbers = content.records.numbers(split)
+        lengths = np.maximum(content.questions.lengths, content.passages.lengths)[numbers]
+        return Examples(
+            entries=view(content, numbers, is_readable=not training),
+            collate=collate,
+            lengths=lengths.tolist(),
+            max_tokens=self.max_tokens,
+            shorten=TextExample.shorten,
+        )
+
+
+class ExtractiveQAData(TextData):
+    """Batches of questions whose answers are parts of passages. For the arguments see `AnswerData`."""
+
+    about = "passage"
+
+    def make_content(self, records: PassageQuestions, rows: Sequence[RaggedArray], **fields: Any) -> PassageContent:
+        questions, passages = rows
+        spans = self._locate_answers(records)
+        return PassageContent(records=records, questions=questions, passages=passages, spans=spans, **fields)
+
+    def answer_names(self, records: AnswerSet, learns: Bool[np.ndarray, " n"]) -> tuple[str, ...]:
+        """Returns none: answers are parts of passages."""
+        return () if self.trained is None else tuple(self.trained["answers"])
+
+    def leave_out_unlearned(
+        self, records: Records, answers: Int[np.ndarray, " n"], learns: Bool[np.ndarray, " n"]
+    ) -> Records:
+        """Returns the questions: any part of a passage can be an answer."""
+        return records
+
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {"words": len(state["tokens"])}
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        return self._make_examples(PassageExamples, split, ExtractiveQABatch.of, training=training)
+
+    def _locate_answers(self, records: PassageQuestions) -> Int[np.ndarray, "n 2"]:
+        """Returns the tokens that lie in the characters of each answer; 0 and 0 where it is not known."""
+        places = np.zeros((len(records), 2), dtype=np.int64)
+        rows = zip(places, records.passages, records.spans, records.answers, strict=True)
         for row, passage, (start, end), answer in rows:
             if answer:
-                row[:] = _tokens_in(self.tokeniser.encode(passage), start, end)
-        return found
+                row[:] = _locate_tokens(self.tokeniser.encode(passage), start, end)
+        return places
 
 
-def _warn_of_unknown(asked: AnswerSet, answers: Int[np.ndarray, " n"]) -> None:
-    """Says how many given answers are none that the model can give."""
-    strange = [answer for answer, number in zip(asked.answers, answers, strict=True) if answer and number == UNKNOWN]
+class NLIData(TextData):
+    """Batches of premises and hypotheses. For the arguments see `AnswerData`."""
+
+    about = "premise"
+
+    def make_content(self, records: Hypotheses, rows: Sequence[RaggedArray], **fields: Any) -> TextContent[Hypotheses]:
+        questions, passages = rows
+        return TextContent(records=records, questions=questions, passages=passages, **fields)
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        content: TextContent[Hypotheses] = self.content
+        collate = partial(NLIBatch.of, answer_names=content.answer_names)
+        return self._make_examples(PremiseExamples, split, collate, training=training)
+
+
+def _warn_of_unknown(records: AnswerSet, answers: Int[np.ndarray, " n"]) -> None:
+    """Warns of given answers that are none that the model can give."""
+    pairs = zip(records.answers, answers, strict=True)
+    strange = [answer for answer, number in pairs if answer and number == UNKNOWN]
     if strange:
         counts = count_noun(len(strange), "question counts", "questions count")
         warn(f"{counts} as wrong, because {join_names(sorted(set(strange)))} no answer that the model gives.")
 
 
-def _tokens_in(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
+def _locate_tokens(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
     """Returns the first and the last token that have a character of a span."""
     inside = [number for number, (a, b) in enumerate(tokens.spans) if a < end and b > start]
     return (inside[0], inside[-1]) if inside else (0, 0)

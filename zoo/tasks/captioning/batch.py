@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from zoo.nn.images.image_input import ImageInput, OriginalImage, cells_of
-from zoo.tasks.seq2seq.batch import Seq2SeqBatch, all_known
+from zoo.tasks.seq2seq.batch import Seq2SeqBatch, W, all_known, collate_written
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.vision.batch import normalize
@@ -18,7 +19,7 @@ from zoo.text import Frequencies
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPicture:
     """A picture and its captions as people know them, which training does not need.
 
     Args:
@@ -29,7 +30,7 @@ class Written:
 
     references: Sequence[str]
     size: tuple[int, int]
-    original: OriginalImage | None = None
+    original: OriginalImage
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,35 +56,33 @@ class CaptionExample:
     id: str
     split: str = ""
     regions: Float[Tensor, "n 4"] | None = None
-    written: Written | None = None
+    written: WrittenPicture | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class CaptionBatch(Seq2SeqBatch[ImageInput, Written]):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CaptionBatch(Seq2SeqBatch[ImageInput, W]):
     """A batch of pictures and their captions.
 
     Args:
         gold: For each target token the box that it speaks of: top, left, bottom and right as shares of what the net
             sees, an empty box for a token that speaks of no place, such as the end; None if they are not known.
-        language: The language, by which numbers become texts.
         frequencies: Document frequencies of all references of the split, for CIDEr; None: it is not computed.
     """
 
     gold: Float[Tensor, "b n 4"] | None = None
-    language: TextCodec | None = None
     frequencies: Frequencies | None = None
 
     @classmethod
     def of(
         cls,
         examples: Sequence[CaptionExample],
-        language: TextCodec | None = None,
+        language: TextCodec,
         *,
         mean: Sequence[float] = (0.0, 0.0, 0.0),
         std: Sequence[float] = (1.0, 1.0, 1.0),
         grid: tuple[int, int] | None = None,
         frequencies: Frequencies | None = None,
-    ) -> CaptionBatch:
+    ) -> CaptionBatch[Any]:
         """Collates pictures, in their order.
 
         Args:
@@ -95,8 +94,7 @@ class CaptionBatch(Seq2SeqBatch[ImageInput, Written]):
             frequencies: Document frequencies of all references of the split.
         """
         pixels, features = all_known([each.pixels for each in examples]), all_known([e.features for e in examples])
-        targets, written = all_known([each.target for each in examples]), all_known([e.written for e in examples])
-        regions = all_known([each.regions for each in examples])
+        targets, regions = all_known([each.target for each in examples]), all_known([e.regions for e in examples])
         tokens = None if targets is None else Targets.of(targets)
         return cls(
             source=ImageInput(
@@ -110,16 +108,27 @@ class CaptionBatch(Seq2SeqBatch[ImageInput, Written]):
             gold=None if tokens is None or regions is None else _padded(regions, tokens.tokens.shape[1]),
             language=language,
             frequencies=frequencies,
-            written=None if written is None else tuple(written),
+            written=collate_written([each.written for each in examples]),
         )
 
-    def gold_of(self, chosen: Int[Tensor, " s"], source: ImageInput, targets: Targets) -> Float[Tensor, "s n 4"]:
-        assert self.gold is not None
-        return self.gold[chosen, : targets.tokens.shape[1]]
+    @property
+    def known_frequencies(self) -> Frequencies:
+        """Document frequencies, in a batch that has them."""
+        if self.frequencies is None:
+            raise ValueError("these pictures have no captions whose words were counted")
+        return self.frequencies
+
+    def select_gold(
+        self, gold: Float[Tensor, "b n 4"], numbers: Int[Tensor, " s"], source: ImageInput, targets: Targets
+    ) -> Float[Tensor, "s m 4"]:
+        return gold[numbers, : targets.tokens.shape[1]]
 
     def gold_cells(self, grid: tuple[int, int]) -> Bool[Tensor, "b n k"] | None:
         """Returns the gold as a mask of the cells of a grid, row by row; None if it is not known."""
         return None if self.gold is None else cells_of(self.gold, grid)
+
+
+ReadableCaptionBatch: TypeAlias = CaptionBatch[tuple[WrittenPicture, ...]]
 
 
 def _padded(regions: Sequence[Float[Tensor, "_ 4"]], steps: int) -> Float[Tensor, "b n 4"]:

@@ -304,7 +304,7 @@ class CaptionData(TaskData):
         rows = np.stack([np.array(numbers), content.ends[numbers.start : numbers.stop]], 1)
         loader = Loader(
             Entries(content, rows, seen, None, written=True),
-            collate=partial(CaptionBatch.of, mean=seen.mean, std=seen.std),
+            collate=partial(CaptionBatch.of, language=content.language, mean=seen.mean, std=seen.std),
             batch_size=_AT_ONCE,
             num_workers=self.batching.num_workers,
             shared=False,
@@ -337,5 +337,5 @@ class CaptionData(TaskData):
         return self.source.read(reading=replace(reading, at_least=self.options.at_least(), fit=self.options.fit(3)))
 
     def _trained_language(self) -> TextCodec:
-        assert self.trained is not None
-        return TextCodec.from_state(self.trained["target_tokeniser"], self.trained["target_tokens"])
+        state = self.trained_state
+        return TextCodec.from_state(state["target_tokeniser"], state["target_tokens"])

@@ -19,8 +19,7 @@ from zoo.maps import LabelledMap
 from zoo.maps.describe import number
 from zoo.maps.explainer import Axis, LabelledAttention, MapOptions, Table, picture_name
 from zoo.nn.images.image_input import ImageInput, cells_of
-from zoo.tasks.captioning.batch import CaptionBatch
-from zoo.tasks.captioning.metrics import CaptionMetrics
+from zoo.tasks.captioning.batch import ReadableCaptionBatch
 from zoo.tasks.captioning.plots import WordPlace, contact_sheet
 from zoo.tasks.images.cell_maps import box_mask, upsample_cells
 from zoo.tasks.seq2seq.batch import segment_target
@@ -88,7 +87,7 @@ class ExplainedCaption(Seq2SeqExample):
     def __init__(
         self,
         module: Captioner,
-        batch: CaptionBatch,
+        batch: ReadableCaptionBatch,
         found: Recording,
         best: Hypothesis,
         written: ForcedDecoding,
@@ -204,19 +203,12 @@ class PerturbableImage(PerturbableSource):
     noun = "cell"
     max_size = 2**21
 
-    def __init__(self, module: Captioner, batch: CaptionBatch) -> None:
+    def __init__(self, module: Captioner, batch: ReadableCaptionBatch) -> None:
         super().__init__(module, batch)
-        self.size = self._read.numel()
-
-    @property
-    def _read(self) -> Tensor:
-        """What the net reads: features, or pixels."""
-        read = self.source.pixels if self.source.features is None else self.source.features
-        assert read is not None
-        return read
+        self.size = self.source.values.numel()
 
     def mask(self, keep: Bool[Tensor, "v k"]) -> ImageInput:
-        read = self._read
+        read = self.source.values
         if self.source.features is not None:
             return replace(self.source, features=torch.where(keep.unsqueeze(-1), read, read.mean(1, keepdim=True)))
         shown = F.interpolate(keep.view(-1, 1, *self.module.grid).to(read.dtype), read.shape[2:], mode="nearest")
@@ -231,11 +223,11 @@ class CaptionExplainer(Seq2SeqExplainer):
     example, perturbable = ExplainedCaption, PerturbableImage
 
     def __init__(self, module: Captioner, data: CaptionData, options: MapOptions) -> None:
-        super().__init__(module, data, data.content.pictures, CaptionMetrics(module.grid), options)
+        super().__init__(module, data, data.content.pictures, options)
         most = int(module.writing.longest(self.batch(0).source.lengths).max())
         self.scored = [WORDS, OF_REFERENCE, *map(site_of_word, range(1, most + 1))]
 
-    def columns(self, batch: CaptionBatch) -> dict[str, list[Any]]:
+    def columns(self, batch: ReadableCaptionBatch) -> dict[str, list[Any]]:
         """Caption, its score and probability; of given captions the first one and its loss a token."""
         best = [texts[0] for texts in self.module.write(batch)]
         columns = {"id": list(batch.ids), "split": list(batch.splits), **self.write_columns(batch, best)}

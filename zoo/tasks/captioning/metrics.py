@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torchmetrics import Metric
 
 from zoo import distributed
 from zoo.maps.metrics import pointing
-from zoo.tasks.captioning.batch import CaptionBatch
+from zoo.tasks.captioning.batch import ReadableCaptionBatch
 from zoo.tasks.seq2seq.batch import segment_target
-from zoo.tasks.seq2seq.metrics import Scored, TextMetrics
-from zoo.tasks.seq2seq.score_metrics import Sums, ratio, repeated
-from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Score
+from zoo.tasks.seq2seq.metrics import CorpusScore, Scored, TextMetrics
+from zoo.tasks.seq2seq.score_metrics import RatioMetric, SumMetric, count_repetitions
+from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr
 
 
 class CaptionMetrics(TextMetrics):
@@ -24,16 +22,16 @@ class CaptionMetrics(TextMetrics):
 
     def __init__(self, grid: tuple[int, int]) -> None:
         more: dict[str, Metric] = {
-            "test/cider": Sums(CIDEr.size, lambda sums: CIDEr.compute(sums)["cider"]),
-            "test/exact_match": ratio(),
-            "test/length_ratio": ratio(),
-            "test/repetition": ratio(),
+            "test/cider": SumMetric(CIDEr.size, lambda sums: CIDEr.compute(sums)["cider"]),
+            "test/exact_match": RatioMetric(),
+            "test/length_ratio": RatioMetric(),
+            "test/repetition": RatioMetric(),
             "truth/pointing": distributed.GlobalMean(),
         }
-        scores: list[tuple[Score, Sequence[str]]] = [
-            (BLEU(tokenize="none"), ["bleu", "bleu_1", "bleu_2", "bleu_3"]),
-            (CHRF(), ["chrf"]),
-            (CaptionROUGE(), ["rouge_l"]),
+        scores = [
+            CorpusScore(BLEU(tokenize="none"), ["bleu", "bleu_1", "bleu_2", "bleu_3"]),
+            CorpusScore(CHRF(), ["chrf"]),
+            CorpusScore(CaptionROUGE(), ["rouge_l"]),
         ]
         super().__init__(scores, more)
         self.grid = grid
@@ -47,10 +45,10 @@ class CaptionMetrics(TextMetrics):
         self.update("test/exact_match", [text in references, 1])
         self.update("test/length_ratio", scored.sums["bleu"][:2])
         written, given = language.spelled(scored.hypothesis.tokens), segment_target(batch, number)
-        self.update("test/repetition", repeated(written.words, given.words))
+        self.update("test/repetition", count_repetitions(written.words, given.words))
         self._pointed(scored, batch)
 
-    def _pointed(self, scored: Scored, batch: CaptionBatch) -> None:
+    def _pointed(self, scored: Scored, batch: ReadableCaptionBatch) -> None:
         """Of the words that speak of a place: whether the heaviest cell is in it, while the given caption is read."""
         gold = batch.gold_cells(self.grid)
         if gold is not None and scored.of_reference is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import ConfigError
 from zoo.maps import plots
 from zoo.maps.explainer import picture_name
-from zoo.tasks.captioning.batch import CaptionBatch
+from zoo.tasks.captioning.batch import ReadableCaptionBatch
 from zoo.tasks.captioning.explanation import Words
 from zoo.tasks.captioning.plots import contact_sheet
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
@@ -37,30 +37,26 @@ class Captions:
         if sheets.exists() and (not sheets.is_dir() or any(sheets.iterdir())):
             raise ConfigError(f"--explain {sheets}: pictures are written to a new or an empty folder; name another")
 
-    def __call__(self, batch: CaptionBatch) -> dict[str, list[Any]]:
+    def __call__(self, batch: ReadableCaptionBatch) -> dict[str, list[Any]]:
         rows = PredictionTable(batch, self.module.write(batch, self.writing), self.writing)
         columns = rows.columns(self.module.text_noun)
         if self.sheets is not None:
-            columns["sheet"] = self._draw(batch, rows, columns[self.module.text_noun])
+            columns["sheet"] = self._draw(self.sheets, batch, rows, columns[self.module.text_noun])
         return columns
 
-    def _draw(self, batch: CaptionBatch, rows: PredictionTable, captions: list[str]) -> list[str]:
+    def _draw(self, folder: Path, batch: ReadableCaptionBatch, rows: PredictionTable, captions: list[str]) -> list[str]:
         """Draws the sheet of each row, and returns their names."""
-        assert self.sheets is not None
-        assert batch.written is not None
-        assert batch.language is not None
         weights = rows.weights(self.module.net)
         if weights is None:
             raise ConfigError("--explain: the attention of this model has no weights")
         names = []
         for number, text, of, caption in zip(rows.examples, rows.written, weights, captions, strict=True):
             original, self._drawn = batch.written[number].original, self._drawn + 1
-            assert original is not None
             drawn = original.read()
             words = Words(batch.language.spelled(text.tokens), of, self.module.grid)
             places = words.places(drawn.seen, drawn.shape)
             name = batch.ids[number]
             figure = contact_sheet(drawn.pixels, places, seen=drawn.seen, title=caption or "(nothing)", name=name)
             names.append(f"{picture_name(name, self._drawn)}.png")
-            plots.save(figure, self.sheets / names[-1])
+            plots.save(figure, folder / names[-1])
         return names

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.nn.seq2seq.model import Seq2SeqModel
-from zoo.tasks.captioning.batch import CaptionBatch
+from zoo.tasks.captioning.batch import ReadableCaptionBatch
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.targets import Targets, padded
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
@@ -36,7 +36,7 @@ class SelfCritical(nn.Module):
         self.longest = writing.longest
 
     def forward(
-        self, net: Seq2SeqModel, batch: CaptionBatch, seed: int
+        self, net: Seq2SeqModel, batch: ReadableCaptionBatch, seed: int
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " b"]]:
         """Returns the sum of the losses, and the rewards of the drawn texts."""
         was_training = net.training
@@ -52,12 +52,10 @@ class SelfCritical(nn.Module):
         finally:
             net.train(was_training)
 
-    def rewards(self, batch: CaptionBatch, written: Sequence[Hypothesis]) -> Float[Tensor, " b"]:
+    def rewards(self, batch: ReadableCaptionBatch, written: Sequence[Hypothesis]) -> Float[Tensor, " b"]:
         """Returns the CIDEr-D of a text of each picture."""
-        assert batch.frequencies is not None
-        assert batch.language is not None
         texts = [batch.language.text(each.tokens) for each in written]
-        found = CIDEr(batch.frequencies).each(texts, batch.comparable_references)
+        found = CIDEr(batch.known_frequencies).each(texts, batch.comparable_references)
         return torch.tensor(found, device=batch.source.lengths.device)
 
 

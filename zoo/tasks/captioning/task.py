@@ -30,7 +30,6 @@ from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling
 from zoo.tasks.seq2seq.task import DEFAULT_SEARCH, Seq2SeqTask
 from zoo.tasks.vision.models.efficientnet_lite import published_lite0
 from zoo.tasks.vision.models.pretrained import load_published
-from zoo.text import BLEU
 from zoo.types import PositiveInt, Probability, validate_ranges
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Captioner(Seq2SeqTask):
         super().__init__(
             net=made,
             optimization=optimization,
-            validated={"bleu": BLEU(tokenize="none")},
+            validated=["bleu"],
             figures=CaptionMetrics(made.encoder.grid),
             smoothing=smoothing,
             search=search,

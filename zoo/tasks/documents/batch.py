@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -51,9 +51,28 @@ class Document:
         return Document(kept, self.label, self.id, split=self.split)
 
 
-@dataclass(frozen=True, eq=False)
-class DocumentBatch:
+class GoldMarks(NamedTuple):
+    """What determines the labels of documents.
+
+    Attributes:
+        words: Mask of the words.
+        sentences: Mask of the sentences.
+    """
+
+    words: Bool[Tensor, " w"]
+    sentences: Bool[Tensor, " s"]
+
+
+W = TypeVar("W", covariant=True)
+"""None for a batch of training, and a tuple with all words as they are written for a batch for people."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DocumentBatch(Generic[W]):
     """A batch of texts without padding.
+
+    Its type says whether it is for training (`DocumentBatch[None]`) or for people (`ReadableDocumentBatch`), as it is
+    made for predictions that explain and for maps.
 
     Args:
         words: Vocabulary index of each word of each sentence of each document.
@@ -65,7 +84,7 @@ class DocumentBatch:
         gold_sentences: Mask of the sentences that determine the label. Default: likewise.
         splits: Split of each document; "" for none.
         label_set: Labels of the data set.
-        spelled: All words as they are written in the texts, with a leading space after white space.
+        spelled: All words as they are written in the texts, with a leading space after white space; None in training.
         planted: Mask of the words that were inserted into the texts. Default: none were.
     """
 
@@ -78,11 +97,11 @@ class DocumentBatch:
     gold_sentences: Bool[Tensor, " s"] | None = None
     splits: tuple[str, ...] = ()
     label_set: LabelSet | None = None
-    spelled: tuple[str, ...] | None = None
+    spelled: W
     planted: Bool[Tensor, " w"] | None = None
 
     @classmethod
-    def of(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> DocumentBatch:
+    def of(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> DocumentBatch[Any]:
         """Collates documents in the given order."""
         sentences = [sentence for document in documents for sentence in document.sentences]
         counts = _numbers([len(document.sentences) for document in documents])
@@ -127,12 +146,27 @@ class DocumentBatch:
         """Number of words of each document."""
         return outside_inference_mode(lambda: torch.bincount(self.word_documents, minlength=len(self)))
 
-    def select(self, numbers: Sequence[int]) -> DocumentBatch:
+    @property
+    def known_label_set(self) -> LabelSet:
+        """The labels, in a batch that has them."""
+        if self.label_set is None:
+            raise ValueError("these documents have no labels")
+        return self.label_set
+
+    @property
+    def gold(self) -> GoldMarks | None:
+        """What determines the labels; None if words or sentences are not known of all documents."""
+        if self.gold_words is None or self.gold_sentences is None:
+            return None
+        return GoldMarks(self.gold_words, self.gold_sentences)
+
+    def select(self, numbers: Sequence[int]) -> DocumentBatch[W]:
         """Returns a batch of the documents with the given indices, in the given order."""
         chosen = torch.tensor(numbers, dtype=torch.int64, device=self.words.device)
         words = ranges((self.text_lengths.cumsum(0) - self.text_lengths)[chosen], self.text_lengths[chosen])
         counts = self.document_lengths[chosen]
         sentences = ranges((self.document_lengths.cumsum(0) - self.document_lengths)[chosen], counts)
+        spelled: Any = self.spelled
         return DocumentBatch(
             words=self.words[words],
             sentences=owners(self.sentence_lengths[sentences], len(words)),
@@ -143,19 +177,21 @@ class DocumentBatch:
             gold_sentences=None if self.gold_sentences is None else self.gold_sentences[sentences],
             splits=tuple(self.splits[number] for number in numbers) if self.splits else (),
             label_set=self.label_set,
-            spelled=None if self.spelled is None else tuple(self.spelled[word] for word in words.tolist()),
+            spelled=spelled if spelled is None else tuple(spelled[word] for word in words.tolist()),  # type: ignore[arg-type]
             planted=None if self.planted is None else self.planted[words],
         )
 
-    def without_planted(self) -> DocumentBatch:
-        """Returns a batch in which the unknown word, index 0, replaces the words that were inserted into the texts."""
-        assert self.planted is not None
-        return replace(self, words=self.words.masked_fill(self.planted, 0))
+    def mask_words(self, mask: Bool[Tensor, " w"]) -> Self:
+        """Returns a batch in which the unknown word, index 0, replaces some words."""
+        return replace(self, words=self.words.masked_fill(mask, 0))
 
-    def to(self, device: torch.device | str) -> DocumentBatch:
+    def to(self, device: torch.device | str) -> Self:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {name: each.to(device) for name, each in values.items() if isinstance(each, Tensor)}
         return replace(self, **moved)
+
+
+ReadableDocumentBatch: TypeAlias = DocumentBatch[tuple[str, ...]]
 
 
 def _numbers(values: Sequence[int]) -> Int[Tensor, " n"]:
@@ -169,7 +205,7 @@ def _gold(parts: Sequence[Sequence[bool] | None]) -> Bool[Tensor, " n"] | None:
     return torch.from_numpy(np.array(list(chain.from_iterable(known)), dtype=bool))
 
 
-def _spelled(parts: Sequence[Sequence[Sequence[str]] | None]) -> tuple[str, ...] | None:
+def _spelled(parts: Sequence[Sequence[Sequence[str]] | None]) -> Any:
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None

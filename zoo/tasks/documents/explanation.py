@@ -17,7 +17,7 @@ from zoo.maps import LabelledMap
 from zoo.maps.describe import number
 from zoo.maps.explainer import ExplainedExample, LabelledAttention, MapOptions, Table, one_a_label, picture_name
 from zoo.tasks.dataset_explainer import DatasetExplainer
-from zoo.tasks.documents.batch import DocumentBatch
+from zoo.tasks.documents.batch import ReadableDocumentBatch
 from zoo.tasks.documents.maps.perturbation import PerturbableDocument
 from zoo.tasks.documents.maps.scored_map import SCORED, points, predict_columns, scored_map
 from zoo.tasks.documents.plots import Line, page
@@ -72,15 +72,15 @@ class DocumentExplainer(DatasetExplainer):
     def truth_label(self) -> str:
         return f"{self.split} documents, {SCORED}"
 
-    def columns(self, batch: DocumentBatch) -> dict[str, list[Any]]:
+    def columns(self, batch: ReadableDocumentBatch) -> dict[str, list[Any]]:
         """Returns id, split, label, prediction, probability and the heaviest sentences and words of each document."""
         logits, weights = forward_with_weights(self.net, batch)
         columns = self.module.columns(batch, logits)
         del columns["loss"]
         if weights is not None:
             columns |= weight_columns(weights, batch)
-            if batch.gold_words is not None and batch.gold_sentences is not None:
-                for name, found in zip(self._points, points(weights, batch), strict=True):
+            if batch.gold is not None:
+                for name, found in zip(self._points, points(weights, batch, batch.gold), strict=True):
                     self._points[name] += found.tolist()
         return columns
 
@@ -89,7 +89,12 @@ class _OneDocument(ExplainedExample):
     """A document with its prediction and the maps that were recorded for it."""
 
     def __init__(
-        self, net: Any, batch: DocumentBatch, found: Recording, logits: Tensor, weights: Float[Tensor, " w"] | None
+        self,
+        net: Any,
+        batch: ReadableDocumentBatch,
+        found: Recording,
+        logits: Tensor,
+        weights: Float[Tensor, " w"] | None,
     ) -> None:
         self.net, self.batch, self.found, self.weights = net, batch, found, weights
         self._predicted = predict_columns(logits, batch)
@@ -129,14 +134,13 @@ class _OneDocument(ExplainedExample):
     @cached_property
     def words_by_sentence(self) -> list[list[str]]:
         """The words of each sentence."""
-        assert self.batch.spelled is not None
         found: list[list[str]] = [[] for _ in self.batch.documents]
         for sentence, word in zip(self.batch.sentences.tolist(), self.batch.spelled, strict=True):
             found[sentence].append(word)
         return found
 
     def maps(self) -> Iterator[LabelledAttention]:
-        words = [word.strip() or word for word in self.batch.spelled or ()]
+        words = [word.strip() or word for word in self.batch.spelled]
         for found in self.found.values():
             named = self._label(found, words)
             if named is not None:
@@ -148,16 +152,15 @@ class _OneDocument(ExplainedExample):
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         if self.weights is not None:
-            yield picture_name(self.id, number), page(self._lines(), title=f"{self.id}: {self.title}")
+            yield picture_name(self.id, number), page(self._lines(self.weights), title=f"{self.id}: {self.title}")
 
     def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
         if self.weights is not None:
-            yield Table("words", [self._table()])
+            yield Table("words", [self._table(self.weights)])
 
     @property
     def _names(self) -> tuple[str, ...]:
-        assert self.batch.label_set is not None
-        return self.batch.label_set.names
+        return self.batch.known_label_set.names
 
     def _label(self, found: AttentionMap, words: list[str]) -> LabelledAttention | None:
         """Returns a map with its labels, or None for maps of several sequences, such as self-attention in sentences."""
@@ -184,30 +187,29 @@ class _OneDocument(ExplainedExample):
     def _levels(self) -> Mapping[str, str]:
         return getattr(self.net, "SITES", {})
 
-    def _parts(self) -> list[tuple[float, list[float], list[bool], bool]]:
+    def _parts(self, weights: Float[Tensor, " w"]) -> list[tuple[float, list[float], list[bool], bool]]:
         """Returns for each sentence: its weight, its words' weights in the document and gold flags, its gold flag."""
-        assert self.weights is not None
         batch, lengths = self.batch, self.batch.sentence_lengths.tolist()
-        of_sentences = sentence_weights(self.weights, batch).tolist()
+        of_sentences = sentence_weights(weights, batch).tolist()
         gold = batch.gold_words if batch.gold_words is not None else torch.zeros(len(batch.words), dtype=torch.bool)
         marks = batch.gold_sentences.tolist() if batch.gold_sentences is not None else [False] * len(lengths)
-        words, golds = torch.split(self.weights.cpu(), lengths), torch.split(gold.cpu(), lengths)
+        words, golds = torch.split(weights.cpu(), lengths), torch.split(gold.cpu(), lengths)
         each = zip(of_sentences, words, golds, marks, strict=True)
         return [(weight, words.tolist(), golden.tolist(), mark) for weight, words, golden, mark in each]
 
-    def _lines(self) -> list[Line]:
+    def _lines(self, weights: Float[Tensor, " w"]) -> list[Line]:
         return [
             Line(words, weight, [_divide(value, weight) for value in values], golden, mark)
-            for words, (weight, values, golden, mark) in zip(self.words_by_sentence, self._parts(), strict=True)
+            for words, (weight, values, golden, mark) in zip(self.words_by_sentence, self._parts(weights), strict=True)
         ]
 
-    def _table(self) -> pd.DataFrame:
+    def _table(self, weights: Float[Tensor, " w"]) -> pd.DataFrame:
         """Returns a table with a row per word; the column `gold` is there if gold words are known."""
         import pandas as pd
 
         rows = []
         for at, (words, (weight, values, golden, _)) in enumerate(
-            zip(self.words_by_sentence, self._parts(), strict=True), 1
+            zip(self.words_by_sentence, self._parts(weights), strict=True), 1
         ):
             for place, (word, value, is_gold) in enumerate(zip(words, values, golden, strict=True), start=1):
                 row = {

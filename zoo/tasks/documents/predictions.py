@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo.errors import ConfigError
 from zoo.maps.describe import number
-from zoo.tasks.documents.batch import DocumentBatch
+from zoo.tasks.documents.batch import ReadableDocumentBatch
 from zoo.tasks.documents.word_importance import forward_with_weights, sentence_weights
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _LONGEST = 120
 """Maximum number of characters of a sentence that is named; longer ones are cut."""
 
 
-def answers(module: DocumentClassifier, batch: DocumentBatch, *, explain: bool = False) -> dict[str, list[Any]]:
+def answers(module: DocumentClassifier, batch: ReadableDocumentBatch, *, explain: bool = False) -> dict[str, list[Any]]:
     """Returns the columns id, split, label, prediction and probability, with the columns of the task's kind of label.
 
     Args:
@@ -39,18 +39,17 @@ def answers(module: DocumentClassifier, batch: DocumentBatch, *, explain: bool =
     return columns
 
 
-def weight_columns(weights: Float[Tensor, " w"], batch: DocumentBatch) -> dict[str, list[str]]:
+def weight_columns(weights: Float[Tensor, " w"], batch: ReadableDocumentBatch) -> dict[str, list[str]]:
     """The columns `sentences` and `words` of a batch: what weighed most in each document."""
     said = [name_heaviest(weights, batch, document) for document in range(len(batch))]
     return {"sentences": [sentences for sentences, _ in said], "words": [words for _, words in said]}
 
 
-def name_heaviest(weights: Float[Tensor, " w"], batch: DocumentBatch, document: int) -> tuple[str, str]:
+def name_heaviest(weights: Float[Tensor, " w"], batch: ReadableDocumentBatch, document: int) -> tuple[str, str]:
     """Names a document's heaviest sentences and words: 'The food was not superb. .82; ...' and 'food .31; ...'.
 
     Those below a quarter of the greatest weight are left out. A word that occurs twice has the sum of both weights.
     """
-    assert batch.spelled is not None
     of_sentences = sentence_weights(weights, batch)
     texts: dict[int, list[str]] = {}
     words: dict[str, float] = {}

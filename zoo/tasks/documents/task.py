@@ -35,7 +35,6 @@ from zoo.tasks.documents.maps.scored_map import (
     has_label,
     is_right,
     label_names,
-    labels_of,
     points,
     predict_columns,
     scored_map,
@@ -120,7 +119,7 @@ class DocumentClassifier(Task):
     def mode_of(cls, metric: str) -> Literal["min", "max"] | None:
         return "min" if metric.endswith("mae") else super().mode_of(metric)
 
-    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch[Any]) -> Float[Tensor, "b classes"]:
         logits: Tensor = self.net(batch)
         return logits
 
@@ -150,26 +149,26 @@ class DocumentClassifier(Task):
     def baselines(self, data: DocumentData) -> Sequence[Baseline]:
         return compare_documents(data)
 
-    def training_step(self, batch: DocumentBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: DocumentBatch[None], batch_idx: int) -> Tensor:
         losses = self._losses(self(batch), batch, training=True)
         loss = distributed.mean_loss(losses.sum(), len(batch))
         self.log_training({"train/loss": loss}, len(batch))
         return loss
 
-    def validation_step(self, batch: DocumentBatch, batch_idx: int) -> None:
+    def validation_step(self, batch: DocumentBatch[Any], batch_idx: int) -> None:
         logits = self(batch)
         self.val_loss.update(self._losses(logits, batch))
         self.val_accuracy.update(is_right(logits, batch))
         metrics: dict[str, Metric] = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
-        if labels_of(batch).targets == "ordinal":
+        if batch.known_label_set.targets == "ordinal":
             self.val_mae.update(distance(logits, batch))
             metrics["val/mae"] = self.val_mae
-        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
+        self.log_evaluation(metrics, len(batch))
 
-    def test_step(self, batch: DocumentBatch, batch_idx: int) -> None:
+    def test_step(self, batch: DocumentBatch[Any], batch_idx: int) -> None:
         """Updates all metrics. They are logged as `test/...` for every split; `run` renames them after the split."""
         logits, weights = forward_with_weights(self.net, batch)
-        self._labels = labels = labels_of(batch)
+        self._labels = labels = batch.known_label_set
         targets = labels.targets
         kind = "multi" if targets == "multi" else "single"
         self.test_loss.update(self._losses(logits, batch))
@@ -190,7 +189,7 @@ class DocumentClassifier(Task):
             self.test_mae.update(distance(logits, batch))
             metrics["test/mae"] = self.test_mae
         metrics |= self._truth(batch, weights) | self._shortcut(batch, weights)
-        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
+        self.log_evaluation(metrics, len(batch))
 
     def on_test_epoch_start(self) -> None:
         self.confusion.reset()
@@ -210,7 +209,7 @@ class DocumentClassifier(Task):
         """Returns the confusion matrix of the last evaluated split: a row per label, a column per prediction."""
         return {"confusion": self._confusion} if self._confusion else {}
 
-    def explain(self, batch: DocumentBatch) -> AttentionMap:
+    def explain(self, batch: DocumentBatch[Any]) -> AttentionMap:
         """Returns the weight of each word in its document, as a map; in a hierarchy, word weight x sentence weight."""
         _, weights = forward_with_weights(self.net, batch)
         if weights is None:
@@ -232,11 +231,11 @@ class DocumentClassifier(Task):
         """
         return lambda batch: answers(self, batch, explain=explain)
 
-    def predict_step(self, batch: DocumentBatch, batch_idx: int = 0) -> dict[str, list[Any]]:
+    def predict_step(self, batch: DocumentBatch[Any], batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with an entry per document; `loss` is None if the label is unknown."""
         return self.columns(batch, self(batch))
 
-    def columns(self, batch: DocumentBatch, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
+    def columns(self, batch: DocumentBatch[Any], logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
         """Returns the columns of `predict_step` from the logits of a pass."""
         known = has_label(batch)
         losses = self._losses(logits, batch, known=known).tolist()
@@ -248,7 +247,7 @@ class DocumentClassifier(Task):
             "loss": [value if is_known else None for value, is_known in zip(losses, known.tolist(), strict=True)],
         }
 
-    def invariants(self, batch: DocumentBatch) -> Sequence[Invariance]:
+    def invariants(self, batch: DocumentBatch[Any]) -> Sequence[Invariance]:
         """States that the output for a document does not depend on the other documents of the batch."""
         if len(batch) < 2:
             return ()
@@ -268,10 +267,10 @@ class DocumentClassifier(Task):
         return [f"net.{name}" for name in (*parts, "head")]
 
     def _losses(
-        self, logits: Tensor, batch: DocumentBatch, *, training: bool = False, known: Tensor | None = None
+        self, logits: Tensor, batch: DocumentBatch[Any], *, training: bool = False, known: Tensor | None = None
     ) -> Float[Tensor, " b"]:
         """Returns the loss of each document. Class weights and label smoothing apply in training only."""
-        labels = labels_of(batch)
+        labels = batch.known_label_set
         weights = self._weights(labels).to(logits) if training and self.class_weights is not None else None
         if labels.targets == "multi":
             each = F.binary_cross_entropy_with_logits(
@@ -294,20 +293,20 @@ class DocumentClassifier(Task):
         given = {str(name): value for name, value in self.class_weights.items()}
         return torch.tensor([float(given.get(name, 1.0)) for name in labels.names])
 
-    def _truth(self, batch: DocumentBatch, weights: Tensor | None) -> dict[str, Metric]:
-        if batch.gold_words is None or batch.gold_sentences is None or weights is None:
+    def _truth(self, batch: DocumentBatch[Any], weights: Tensor | None) -> dict[str, Metric]:
+        if batch.gold is None or weights is None:
             return {}
-        sentences, words = points(weights, batch)
+        sentences, words = points(weights, batch, batch.gold)
         self.sentence_pointing.update(sentences)
         self.word_pointing.update(words)
         return {"truth/sentence_pointing": self.sentence_pointing, "truth/word_pointing": self.word_pointing}
 
-    def _shortcut(self, batch: DocumentBatch, weights: Tensor | None) -> dict[str, Metric]:
+    def _shortcut(self, batch: DocumentBatch[Any], weights: Tensor | None) -> dict[str, Metric]:
         """Measures the weight on planted words, and the accuracy after the unknown word has replaced them."""
         if batch.planted is None:
             return {}
         metrics: dict[str, Metric] = {"test/accuracy_without_shortcut": self.without_shortcut}
-        self.without_shortcut.update(is_right(self(batch.without_planted()), batch))
+        self.without_shortcut.update(is_right(self(batch.mask_words(batch.planted)), batch))
         if weights is not None:
             self.shortcut_weight.update(weights[batch.planted])
             metrics["test/shortcut_weight"] = self.shortcut_weight

@@ -43,7 +43,7 @@ def sites_of(net: nn.Module) -> list[str]:
     return [str(net.class_site)] if sites is None else list(sites.values())
 
 
-def word_weights(net: Any, found: Found, batch: DocumentBatch) -> Float[Tensor, " w"] | None:
+def word_weights(net: Any, found: Found, batch: DocumentBatch[Any]) -> Float[Tensor, " w"] | None:
     """Returns the weight of each word in its document, from the maps of a batch; None if attention has no weights.
 
     Args:
@@ -65,7 +65,7 @@ def word_weights(net: Any, found: Found, batch: DocumentBatch) -> Float[Tensor, 
     return torch.cat([by_document[number] for number in range(len(batch))])
 
 
-def group_documents(net: nn.Module, batch: DocumentBatch) -> list[list[int]]:
+def group_documents(net: nn.Module, batch: DocumentBatch[Any]) -> list[list[int]]:
     """Divides the documents of a batch into groups for which `word_weights` can be computed at once."""
     if hasattr(net, "SITES"):
         return [list(range(len(batch)))]
@@ -74,7 +74,7 @@ def group_documents(net: nn.Module, batch: DocumentBatch) -> list[list[int]]:
 
 @torch.no_grad()
 def forward_with_weights(
-    net: Any, batch: DocumentBatch
+    net: Any, batch: DocumentBatch[Any]
 ) -> tuple[Float[Tensor, "b classes"], Float[Tensor, " w"] | None]:
     """Returns the logits of a batch, and the weight of each word in its document (None if attention has no weights)."""
     groups = group_documents(net, batch)
@@ -94,7 +94,7 @@ def forward_with_weights(
     return of_all, torch.cat([weights[number] for number in range(len(batch))])
 
 
-def sentence_weights(weights: Float[Tensor, " w"], batch: DocumentBatch) -> Float[Tensor, " s"]:
+def sentence_weights(weights: Float[Tensor, " w"], batch: DocumentBatch[Any]) -> Float[Tensor, " s"]:
     """Returns the weight of each sentence in its document: the sum over its words."""
     return weights.new_zeros(len(batch.documents)).index_add(0, batch.sentences, weights)
 

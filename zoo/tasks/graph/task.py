@@ -66,7 +66,7 @@ class NodeClassifier(Task):
                 "test/f1_macro": MulticlassF1Score(classes, average="macro"),
             }
         )
-        self.test_loss, self.val_loss, self.val_accuracy = (distributed.GlobalMean() for _ in range(3))
+        self.test_loss, self.val_loss, self.val_accuracy, self.edge_auc = (distributed.GlobalMean() for _ in range(4))
         self.explain_layer = explain_layer
         if not -len(sites(self.net)) <= explain_layer < len(sites(self.net)):
             raise ValueError(f"explain_layer={explain_layer}, but the net has {len(sites(self.net))} layers")
@@ -89,19 +89,20 @@ class NodeClassifier(Task):
         self.val_loss.update(losses)
         self.val_accuracy.update((logits.argmax(-1) == labels).float())
         metrics = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
-        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
+        self.log_evaluation(metrics, len(batch.nodes))
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
         """Logs all metrics under `test/`; an evaluation of another split renames them after it."""
         losses, logits, labels = self._score(batch)
         if len(labels):  # a process may have no node
             self.test_metrics.update(logits, labels)
-        self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
+        self.log_evaluation(self.test_metrics, len(batch.nodes))
         self.test_loss.update(losses)
-        self.log("test/loss", self.test_loss, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
+        self.log_evaluation({"test/loss": self.test_loss}, len(batch.nodes))
         truth = self.truth(batch)
         if truth is not None:  # every process computes it of the whole graph
-            self.log("truth/edge_auc", truth, batch_size=len(batch.nodes))
+            self.edge_auc.update(torch.tensor(truth, dtype=torch.float64))
+            self.log_evaluation({"truth/edge_auc": self.edge_auc}, len(batch.nodes))
 
     def explain(self, batch: Data) -> AttentionMap:
         """Returns the scored map: the attention of `explain_layer`, averaged over its heads."""

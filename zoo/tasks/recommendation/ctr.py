@@ -179,7 +179,7 @@ class CTRTask(Recommender):
         logits = self.score_own(batch, torch.cat([wanted, others], 1))[known]
         metrics.update(logits[:, 0], logits[:, 1:], (others != wanted)[known])
         named = {f"{split}/{name}": metric for name, metric in metrics.to_dict().items()}
-        self.log_dict(named, on_step=False, on_epoch=True, batch_size=len(logits))
+        self.log_evaluation(named, len(logits))
 
 
 class ClickMetrics(nn.Module):

@@ -26,7 +26,6 @@ from zoo.tasks.recommendation.batch import SequenceBatch
 from zoo.tasks.recommendation.maps.attributions import How, gold_positions, group_by_user, map_name, occlude
 from zoo.tasks.recommendation.maps.recorded_forward import NOT_RECORDED, RecordedPass
 from zoo.tasks.recommendation.predictions import TOP, answers, check_explain, recommend
-from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 
@@ -120,7 +119,7 @@ class Recommender(Task):
         self.val_ranks.update(self.rank(batch, lists=False).ranks)
 
     def on_validation_epoch_end(self) -> None:
-        self._log("val", self.val_ranks)
+        self.log_computed(self.val_ranks, "val/")
 
     def test_step(self, batch: SequenceBatch, batch_idx: int) -> None:
         """Updates all metrics with a batch of any split; the evaluation renames them after the split."""
@@ -134,13 +133,13 @@ class Recommender(Task):
             found = self.explain(batch).weights[:, 0, 0]
             belongs = group_by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
             self.pointing.update(pointing(found, belongs))
-            self.log("truth/pointing_accuracy", self.pointing, on_step=False, on_epoch=True, batch_size=len(batch))
+            self.log_evaluation({"truth/pointing_accuracy": self.pointing}, len(batch))
 
     def on_test_epoch_end(self) -> None:
-        self._log("test", self.test_ranks)
-        self._log("test", self.test_popularity, "popularity_")
+        self.log_computed(self.test_ranks, "test/")
+        self.log_computed(self.test_popularity, "test/popularity_")
         if self.ranking.negatives is not None and self.test_ranks.lists:
-            self._log("test", self.test_all, "full_")
+            self.log_computed(self.test_all, "test/full_")
 
     def explain(self, batch: SequenceBatch) -> AttentionMap:
         """Computes the scored map: one query for each user, the next item; the keys are the history, oldest first."""
@@ -245,7 +244,3 @@ class Recommender(Task):
             return found
 
         return [Baseline("popularity", measure)]
-
-    def _log(self, split: str, metrics: RankMetrics, prefix: str = "") -> None:
-        self.log_dict({f"{split}/{prefix}{name}": value for name, value in metrics.compute().items()})
-        metrics.reset()

@@ -164,7 +164,6 @@ class Seq2SeqExplainer(DatasetExplainer):
         module: The task, a `Seq2SeqTask`.
         data: Its data.
         records: All examples that were read, with `ids` and `numbers(split)`.
-        figures: What the table is measured by.
         options: What is drawn.
     """
 
@@ -173,9 +172,9 @@ class Seq2SeqExplainer(DatasetExplainer):
     of_reference: ClassVar[str]
     """Name of the map of the reference, which truth is measured by."""
 
-    def __init__(self, module: Any, data: Any, records: Any, figures: TextMetrics, options: MapOptions) -> None:
+    def __init__(self, module: Any, data: Any, records: Any, options: MapOptions) -> None:
         super().__init__(module, data, records, options)
-        self.figures = figures
+        self.figures: TextMetrics = module.figures.copy_empty()
 
     def examples(self) -> Iterator[Seq2SeqExample]:
         for which in self.chosen:
@@ -208,7 +207,7 @@ class Seq2SeqExplainer(DatasetExplainer):
         }
 
     def truth(self) -> dict[str, float | None]:
-        found = {name: float(metric.compute()) for name, metric in self.figures.found().items()}
+        found = {name: float(metric.compute()) for name, metric in self.figures.find_counted().items()}
         return {name.removeprefix("truth/"): value for name, value in found.items() if name.startswith("truth/")}
 
     @property

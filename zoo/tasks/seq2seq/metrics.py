@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from jaxtyping import Float
@@ -13,13 +14,31 @@ from torchmetrics import Metric
 
 from zoo import distributed
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.tasks.seq2seq.batch import AnyBatch
-from zoo.tasks.seq2seq.score_metrics import Sums, corpus_score
+from zoo.tasks.seq2seq.batch import ReadableBatch
+from zoo.tasks.seq2seq.score_metrics import CorpusScoreMetric, SumMetric
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
 from zoo.text import Perplexity, Score
 
 _FEW = 5
 """Examples of which some may well have the same text."""
+
+
+class CorpusScore(NamedTuple):
+    """A score of all texts of a split: an entry of the collection of a domain.
+
+    Attributes:
+        score: The score, of `zoo.text`.
+        names: Names of its figures that are reported.
+        title: What the protocol calls it; "" if the score's signature begins with its name.
+    """
+
+    score: Score
+    names: Sequence[str]
+    title: str = ""
+
+    def describe(self) -> str:
+        """Returns how the score is computed, for the protocol."""
+        return f"{self.title} {self.score.signature()}".lstrip()
 
 
 class Scored(NamedTuple):
@@ -48,19 +67,19 @@ class TextMetrics(nn.Module, ABC):
     """Loss and perplexity of the given texts, and scores of the written ones; a domain adds its own figures.
 
     Args:
-        scores: The scores, each with the names of its figures.
+        scores: The scores. A new one is an entry here, and nothing else.
         more: Metrics of the domain, by name, which `add_example` updates.
     """
 
-    def __init__(self, scores: Sequence[tuple[Score, Sequence[str]]], more: Mapping[str, Metric]) -> None:
+    def __init__(self, scores: Sequence[CorpusScore], more: Mapping[str, Metric]) -> None:
         super().__init__()
         self.scores = scores
         perplexity = Perplexity()
-        self.of = nn.ModuleDict(
+        self.metrics = nn.ModuleDict(
             {
                 "test/loss": distributed.GlobalMean(),
-                "test/perplexity": Sums(2, lambda sums: perplexity.compute(sums)["perplexity"]),
-                **{f"test/{name}": corpus_score(score, name) for score, names in scores for name in names},
+                "test/perplexity": SumMetric(2, lambda sums: perplexity.compute(sums)["perplexity"]),
+                **{f"test/{name}": CorpusScoreMetric(entry.score, name) for entry in scores for name in entry.names},
                 **more,
             }
         )
@@ -74,14 +93,28 @@ class TextMetrics(nn.Module, ABC):
         """The text that was written for every example of this process; None if there are several, or few examples."""
         return next(iter(self._texts)) if len(self._texts) == 1 and self._written >= _FEW else None
 
+    def find_score(self, name: str) -> Score:
+        """Returns the score that has a figure of this name."""
+        return next(entry.score for entry in self.scores if name in entry.names)
+
+    def copy_empty(self) -> Self:
+        """Returns the same metrics with nothing counted, for another pass."""
+        metrics = copy.deepcopy(self)
+        metrics.reset()
+        return metrics
+
     def reset(self) -> None:
         self._written = 0
         self._texts.clear()
-        for metric in self.of.values():
+        for metric in self.metrics.values():
             metric.reset()  # type: ignore[operator]
 
     def add(
-        self, batch: AnyBatch, written: Sequence[Hypothesis], of_written: ForcedDecoding, of_references: ForcedDecoding
+        self,
+        batch: ReadableBatch,
+        written: Sequence[Hypothesis],
+        of_written: ForcedDecoding,
+        of_references: ForcedDecoding,
     ) -> None:
         """Adds a batch.
 
@@ -90,9 +123,7 @@ class TextMetrics(nn.Module, ABC):
             written: The text of each.
             of_written, of_references: Forced passes over the written texts and over the references.
         """
-        assert batch.targets is not None
-        assert batch.language is not None
-        losses = -of_references.log_probability[batch.targets.is_real].double()
+        losses = -of_references.log_probability[batch.known_targets.is_real].double()
         self.update("test/loss", losses)
         self.update("test/perplexity", [float(losses.sum()), len(losses)])
         for number, (hypothesis, references) in enumerate(zip(written, batch.comparable_references, strict=True)):
@@ -100,34 +131,34 @@ class TextMetrics(nn.Module, ABC):
             self._written += 1
             if len(self._texts) < 2:
                 self._texts.add(text)
-            found: dict[str, list[float]] = {}
-            for score, names in self.scores:
-                found |= dict.fromkeys(names, score.statistics([text], [references]))
-            for name, sums in found.items():
+            statistics: dict[str, list[float]] = {}
+            for entry in self.scores:
+                statistics |= dict.fromkeys(entry.names, entry.score.statistics([text], [references]))
+            for name, sums in statistics.items():
                 self.update(f"test/{name}", sums)
             weights = (None if each.weights is None else each.weights[number] for each in (of_written, of_references))
-            self.add_example(Scored(batch, number, hypothesis, references, found, *weights))
+            self.add_example(Scored(batch, number, hypothesis, references, statistics, *weights))
 
     @abstractmethod
     def add_example(self, scored: Scored) -> None:
         """Adds what the domain counts of an example."""
 
-    def found(self) -> dict[str, Metric]:
+    def find_counted(self) -> dict[str, Metric]:
         """Returns the metrics that something was counted for, in any process."""
-        metrics: dict[str, Any] = dict(self.of.items())
+        metrics: dict[str, Any] = dict(self.metrics.items())
         return {name: metric for name, metric in metrics.items() if distributed.all_reduce_any(_has_counted(metric))}
 
-    def close(self) -> None:
+    def finalize(self) -> None:
         """Makes the tables, of all processes."""
 
     @property
     def device(self) -> torch.device:
-        metric: Any = self.of["test/loss"]
+        metric: Any = self.metrics["test/loss"]
         return metric.total.device  # type: ignore[no-any-return]
 
     def update(self, name: str, values: Any) -> None:
         """Adds to one metric."""
-        metric: Any = self.of[name]
+        metric: Any = self.metrics[name]
         metric.update(values)
 
 

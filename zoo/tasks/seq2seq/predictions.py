@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.tasks.base import EXAMPLE
-from zoo.tasks.seq2seq.batch import AnyBatch
+from zoo.tasks.seq2seq.batch import ReadableBatch
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import read_again
@@ -31,7 +31,7 @@ class PredictionTable:
         written: The text of each row.
     """
 
-    def __init__(self, batch: AnyBatch, found: Sequence[Sequence[Hypothesis]], writing: DecodingConfig) -> None:
+    def __init__(self, batch: ReadableBatch, found: Sequence[Sequence[Hypothesis]], writing: DecodingConfig) -> None:
         self.batch, self.is_ranked = batch, writing.count > 1
         self.examples = [number for number, texts in enumerate(found) for _ in texts]
         self.ranks = [rank for texts in found for rank, _ in enumerate(texts, start=1)]
@@ -49,7 +49,6 @@ class PredictionTable:
             texts: The text of each row. Default: as the language writes it.
             about: Columns about the examples, which follow their splits: an entry for each example.
         """
-        assert self.batch.language is not None
         of_example: dict[str, Sequence[Any]] = {"id": self.batch.ids, "split": self.batch.splits, **(about or {})}
         of_example["reference"] = [texts[0] if texts else "" for texts in self.batch.references]
         columns: dict[str, list[Any]] = {EXAMPLE: self.examples}

@@ -14,7 +14,7 @@ from torchmetrics import Metric
 from zoo.text import Score
 
 
-class Sums(Metric):
+class SumMetric(Metric):
     """Sums in double precision, and a figure that is computed from them.
 
     Args:
@@ -37,17 +37,26 @@ class Sums(Metric):
         return torch.tensor(self.figure(self.sums.tolist()), dtype=torch.float64).float()
 
 
-def corpus_score(score: Score, name: str) -> Sums:
-    """Returns the metric of a corpus score, which is updated with `score.statistics`."""
-    return Sums(score.size, lambda sums: score.compute(sums)[name])
+class CorpusScoreMetric(SumMetric):
+    """A figure of a corpus score, updated with `score.statistics`.
+
+    Args:
+        score: The score.
+        name: Name of the figure.
+    """
+
+    def __init__(self, score: Score, name: str) -> None:
+        super().__init__(score.size, lambda sums: score.compute(sums)[name])
 
 
-def ratio() -> Sums:
-    """Returns the metric of a part and the whole that it is a part of."""
-    return Sums(2, lambda sums: sums[0] / sums[1] if sums[1] else math.nan)
+class RatioMetric(SumMetric):
+    """A part of a whole, updated with both."""
+
+    def __init__(self) -> None:
+        super().__init__(2, lambda sums: sums[0] / sums[1] if sums[1] else math.nan)
 
 
-def repeated(words: Sequence[str], reference: Sequence[str]) -> tuple[int, int]:
+def count_repetitions(words: Sequence[str], reference: Sequence[str]) -> tuple[int, int]:
     """Counts the pairs of neighbouring words that a text repeats more often than its reference does, and all of them.
 
     A pair may occur once, or as often as in the reference.

@@ -28,11 +28,10 @@ from zoo.tasks.seq2seq.metrics import TextMetrics
 from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.reinforce import ReinforceLoss
 from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling, mix_predictions
-from zoo.tasks.seq2seq.score_metrics import corpus_score
+from zoo.tasks.seq2seq.score_metrics import CorpusScoreMetric
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, read_again
-from zoo.text import Score
 from zoo.types import Probability, validate_ranges
 
 DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), MaxLength()
@@ -48,7 +47,7 @@ class Seq2SeqTask(Task):
     Args:
         net: The net.
         optimization: Optimizer, schedule, frozen layers and rates.
-        validated: Scores of a validation: `val/NAME` is the figure NAME of a score.
+        validated: Names of the figures of a validation: `val/NAME` is the figure NAME of a score of `figures`.
         figures: Figures of a test.
         smoothing: Of the targets in training: this share is spread evenly over all tokens (Szegedy et al. 2016).
         search: Beam search of tests and predictions.
@@ -69,7 +68,7 @@ class Seq2SeqTask(Task):
         *,
         net: Seq2SeqModel,
         optimization: OptimizerConfig,
-        validated: Mapping[str, Score],
+        validated: Sequence[str],
         figures: TextMetrics,
         smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
@@ -86,9 +85,8 @@ class Seq2SeqTask(Task):
         self.scheduled = scheduled
         self._rewarded = self.find_reward_sites()
         self.reward = reward() if self._rewarded else None
-        self.scores = dict(validated)
         self.val_loss = distributed.GlobalMean()
-        self.validated = nn.ModuleDict({name: corpus_score(score, name) for name, score in validated.items()})
+        self.validated = nn.ModuleDict({name: CorpusScoreMetric(figures.find_score(name), name) for name in validated})
         self.figures = figures
 
     @property
@@ -112,7 +110,7 @@ class Seq2SeqTask(Task):
         else:
             with record(self, layers=self._rewarded, grad=True) as maps:
                 losses = self._losses(batch, targets, "none")
-            total, added = losses.sum(), self._rewards(batch, maps, losses)
+            total, added = losses.sum(), self._rewards(self.reward, batch, maps, losses)
         count = len(targets.tokens[targets.is_real])
         loss = distributed.mean_loss(total, count)
         self.log_training({"train/loss": loss}, len(batch))
@@ -125,10 +123,10 @@ class Seq2SeqTask(Task):
         texts = [first for first, *_ in self.texts(batch, self.write(batch, self.writing.greedy()))]
         metrics: dict[str, Any] = dict(self.validated.items())
         references = batch.comparable_references
-        for name, score in self.scores.items():
-            metrics[name].update(score.statistics(texts, references))
-        found = {"val/loss": self.val_loss, **{f"val/{name}": metric for name, metric in metrics.items()}}
-        self.log_dict(found, on_step=False, on_epoch=True, batch_size=len(batch))
+        for name, metric in metrics.items():
+            metric.update(self.figures.find_score(name).statistics(texts, references))
+        named = {f"val/{name}": metric for name, metric in metrics.items()}
+        self.log_evaluation({"val/loss": self.val_loss, **named}, len(batch))
 
     def on_test_epoch_start(self) -> None:
         self.figures.reset()
@@ -139,8 +137,8 @@ class Seq2SeqTask(Task):
         self.figures.add(batch, best, self.forced(batch, best), self.forced_references(batch))
 
     def on_test_epoch_end(self) -> None:
-        self.log_dict(self.figures.found())
-        self.figures.close()  # here, where all processes are
+        self.log_evaluation(self.figures.find_counted())
+        self.figures.finalize()  # here, where all processes are
 
     def tables(self) -> Mapping[str, list[dict[str, Any]]]:
         """The tables of the last split that was evaluated, such as a score by the length of the source."""
@@ -171,9 +169,7 @@ class Seq2SeqTask(Task):
 
     def texts(self, batch: AnyBatch, written: Sequence[Sequence[Hypothesis]]) -> list[list[str]]:
         """Returns hypotheses of each example as people read them."""
-        assert batch.language is not None
-        language = batch.language
-        return [[language.text(each.tokens) for each in hypotheses] for hypotheses in written]
+        return [[batch.language.text(each.tokens) for each in hypotheses] for hypotheses in written]
 
     def forced(self, batch: Any, written: Sequence[Hypothesis]) -> ForcedDecoding:
         """Lets the net read one of its texts of each example again, which maps come from."""
@@ -251,11 +247,11 @@ class Seq2SeqTask(Task):
         return lambda batch: PredictionTable(batch, self.write(batch, writing), writing).columns(self.text_noun)
 
     def baselines(self, data: Any) -> Sequence[Baseline]:
-        return compare_with_texts(data.texts, self.figures.scores)
+        return compare_with_texts(data.texts, [(entry.score, entry.names) for entry in self.figures.scores])
 
     def protocol(self) -> str:
-        signatures = [each.signature() for each, _ in self.figures.scores]
-        return "; ".join([*signatures, "references spelled by the model's tokeniser", self.writing.protocol()])
+        scores = [entry.describe() for entry in self.figures.scores]
+        return "; ".join([*scores, "references spelled by the model's tokeniser", self.writing.protocol()])
 
     def invariants(self, batch: Any) -> Sequence[Invariance]:
         """A text depends on its own source alone, and a step on those before it."""
@@ -304,13 +300,14 @@ class Seq2SeqTask(Task):
         logits, labels = self._logits_of_targets(batch, targets), targets.tokens[targets.is_real]
         return F.cross_entropy(logits, labels, label_smoothing=self.smoothing, reduction=reduction)
 
-    def _rewards(self, batch: Any, maps: Recording, losses: Float[Tensor, " t"]) -> Float[Tensor, ""]:
+    def _rewards(
+        self, reward: ReinforceLoss, batch: Any, maps: Recording, losses: Float[Tensor, " t"]
+    ) -> Float[Tensor, ""]:
         """Returns what rewards of draws add to the sum of the losses."""
-        assert self.reward is not None
         is_real = self.known(batch).is_real
         of_steps = losses.new_zeros(is_real.shape).masked_scatter(is_real, losses.detach())
         of_source = [site for site in maps if _is_of_source(site)]
-        found: Tensor = self.reward(maps, of_steps, is_real, self.query_masks(batch), of_source)
+        found: Tensor = reward(maps, of_steps, is_real, self.query_masks(batch), of_source)
         return found
 
     def _logits_of_targets(self, batch: Any, targets: Targets) -> Float[Tensor, "t vocabulary"]:

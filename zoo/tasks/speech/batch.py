@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
-from zoo.tasks.seq2seq.batch import Seq2SeqBatch, all_known
+from zoo.tasks.seq2seq.batch import Seq2SeqBatch, W, all_known, collate_written
 from zoo.tasks.seq2seq.source import Padded
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import TextCodec
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenUtterance:
     """An utterance as people know it, which training does not need.
 
     Args:
@@ -50,7 +51,7 @@ class Utterance:
     id: str
     split: str = ""
     spans: Int[np.ndarray, "n 2"] | None = None
-    written: Written | None = None
+    written: WrittenUtterance | None = None
 
     def shortened(self, length: int) -> Utterance:
         """Returns the first frames, and as much of the text, for the net."""
@@ -75,26 +76,23 @@ class Frames(Padded):
         return self.rows
 
 
-@dataclass(frozen=True, eq=False)
-class SpeechBatch(Seq2SeqBatch[Frames, Written]):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SpeechBatch(Seq2SeqBatch[Frames, W]):
     """A batch of recordings and what was said in them.
 
     Args:
         gold: For each target token, its first frame and the frame after its last, equal for a token that has no frames,
             such as the end; None if they are not known of all utterances.
-        language: The language, by which numbers become texts.
         hop: Seconds from one frame to the next.
     """
 
     gold: Int[Tensor, "b n 2"] | None = None
-    language: TextCodec | None = None
     hop: float = 0.01
 
     @classmethod
-    def of(cls, utterances: Sequence[Utterance], language: TextCodec | None = None, hop: float = 0.01) -> SpeechBatch:
+    def of(cls, utterances: Sequence[Utterance], language: TextCodec, hop: float = 0.01) -> SpeechBatch[Any]:
         """Collates utterances, in their order."""
-        targets, written = all_known([each.target for each in utterances]), all_known([e.written for e in utterances])
-        spans = all_known([each.spans for each in utterances])
+        targets, spans = all_known([each.target for each in utterances]), all_known([e.spans for e in utterances])
         tokens = None if targets is None else Targets.of(targets)
         return cls(
             source=Frames.of([each.features for each in utterances]),
@@ -103,13 +101,14 @@ class SpeechBatch(Seq2SeqBatch[Frames, Written]):
             splits=tuple(each.split for each in utterances),
             gold=None if tokens is None or spans is None else _padded_spans(spans, tokens.tokens.shape[1]),
             language=language,
-            written=None if written is None else tuple(written),
+            written=collate_written([each.written for each in utterances]),
             hop=hop,
         )
 
-    def gold_of(self, chosen: Int[Tensor, " s"], source: Frames, targets: Targets) -> Int[Tensor, "s n 2"]:
-        assert self.gold is not None
-        return self.gold[chosen, : targets.tokens.shape[1]]
+    def select_gold(
+        self, gold: Int[Tensor, "b n 2"], numbers: Int[Tensor, " s"], source: Frames, targets: Targets
+    ) -> Int[Tensor, "s m 2"]:
+        return gold[numbers, : targets.tokens.shape[1]]
 
     def gold_places(self, stride: int, places: int) -> Bool[Tensor, "b n k"] | None:
         """Returns the gold as a mask of the places of an encoder, or None if it is not known.
@@ -123,6 +122,9 @@ class SpeechBatch(Seq2SeqBatch[Frames, Written]):
         first = torch.arange(places, device=self.gold.device) * stride
         start, end = self.gold.unsqueeze(-1).unbind(-2)
         return (end > start) & (first + stride > start) & (first < end)
+
+
+ReadableSpeechBatch: TypeAlias = SpeechBatch[tuple[WrittenUtterance, ...]]
 
 
 def _padded_spans(spans: Sequence[Int[np.ndarray, "_ 2"]], steps: int) -> Int[Tensor, "b n 2"]:

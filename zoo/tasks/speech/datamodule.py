@@ -23,7 +23,7 @@ from zoo.tasks.command_options import FOLDER, CommandOption
 from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, learned_language
 from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
-from zoo.tasks.speech.batch import SpeechBatch, Utterance, Written
+from zoo.tasks.speech.batch import SpeechBatch, Utterance, WrittenUtterance
 from zoo.tasks.speech.data import corpus as corpora
 from zoo.tasks.speech.data.augmentation import Augmentation
 from zoo.tasks.speech.data.corpus import Corpus
@@ -327,10 +327,10 @@ class _Encoded(Sequence[Utterance]):
         rows = self.content.rows[1.0]
         return [len(rows[number]) for number in self.numbers.tolist()]
 
-    def _written(self, number: int) -> Written:
+    def _written(self, number: int) -> WrittenUtterance:
         corpus = self.content.corpus
         text = corpus.texts[number]
-        return Written(
+        return WrittenUtterance(
             references=[] if text is None else [text],
             speaker="" if corpus.speakers is None else corpus.speakers[number],
             snr=None if corpus.snrs is None else corpus.snrs[number],

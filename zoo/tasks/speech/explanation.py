@@ -19,8 +19,7 @@ from zoo.maps.explainer import Axis, LabelledAttention, MapOptions, Table, pictu
 from zoo.tasks.seq2seq.explanation import PerturbableSource, Seq2SeqExample, Seq2SeqExplainer
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
 from zoo.tasks.speech.alignment_metrics import covered, diagonality, monotonic_steps, sounding, spoken
-from zoo.tasks.speech.batch import Frames, SpeechBatch
-from zoo.tasks.speech.metrics import SpeechMetrics
+from zoo.tasks.speech.batch import Frames, ReadableSpeechBatch
 from zoo.tasks.speech.plots import aligned_figure
 from zoo.tasks.speech.timestamps import Times, times_of
 
@@ -43,7 +42,7 @@ class ExplainedTranscript(Seq2SeqExample):
     def __init__(
         self,
         module: Recogniser,
-        batch: SpeechBatch,
+        batch: ReadableSpeechBatch,
         found: Recording,
         best: Hypothesis,
         written: ForcedDecoding,
@@ -158,7 +157,7 @@ class PerturbableRecording(PerturbableSource):
     noun = "place"
     max_size = 2**14
 
-    def __init__(self, module: Recogniser, batch: SpeechBatch) -> None:
+    def __init__(self, module: Recogniser, batch: ReadableSpeechBatch) -> None:
         super().__init__(module, batch)
         self.stride, self.size = module.stride, int(batch.source.lengths[0])
         self.means = batch.source.features[0, : self.size].mean(0)
@@ -185,13 +184,12 @@ class SpeechExplainer(Seq2SeqExplainer):
     example, perturbable = ExplainedTranscript, PerturbableRecording
 
     def __init__(self, module: Recogniser, data: SpeechData, options: MapOptions) -> None:
-        figures = SpeechMetrics(module.wer, module.cer, module.stride)
-        super().__init__(module, data, data.content.corpus, figures, options)
+        super().__init__(module, data, data.content.corpus, options)
         self.scored = [ALIGNMENT, OF_REFERENCE]
 
     def tables(self) -> Iterator[Table]:
         yield from super().tables()
-        self.figures.close()
+        self.figures.finalize()
         for name, rows in self.figures.tables.items():
             yield _table(name, rows)
 
@@ -199,10 +197,9 @@ class SpeechExplainer(Seq2SeqExplainer):
     def about(self) -> Mapping[str, Any]:
         return {"recordings": len(self.records.numbers(self.split)), "split": self.split}
 
-    def columns(self, batch: SpeechBatch) -> dict[str, list[Any]]:
+    def columns(self, batch: ReadableSpeechBatch) -> dict[str, list[Any]]:
         """Transcript and its probability, the recording's length and noise; of given transcripts their loss; numbers of
         the alignment, and the share of the reference's weights on places without any token."""
-        assert batch.written is not None
         best = [texts[0] for texts in self.module.write(batch)]
         frames, stride = batch.source.lengths.tolist(), self.module.stride
         columns: dict[str, list[Any]] = {

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from zoo import distributed
 from zoo.maps.metrics import gold_mass, pointing
-from zoo.tasks.seq2seq.metrics import Scored, TextMetrics
-from zoo.tasks.seq2seq.score_metrics import ratio
+from zoo.tasks.seq2seq.metrics import CorpusScore, Scored, TextMetrics
+from zoo.tasks.seq2seq.score_metrics import RatioMetric
 from zoo.tasks.speech.alignment_metrics import (
     centres,
     covered,
@@ -52,12 +52,12 @@ class SpeechMetrics(TextMetrics):
             for side, upper in sides.items()
         }
         super().__init__(
-            [(score, [f"{name}{part}" for part in _PARTS]) for name, score in scores.items()],
+            [CorpusScore(score, [f"{name}{part}" for part in _PARTS]) for name, score in scores.items()],
             {
                 **limits,
-                "test/unended": ratio(),
-                "test/monotonicity": ratio(),
-                "test/coverage": ratio(),
+                "test/unended": RatioMetric(),
+                "test/monotonicity": RatioMetric(),
+                "test/coverage": RatioMetric(),
                 "test/diagonality": distributed.GlobalMean(),
                 "truth/within_2_frames": distributed.GlobalMean(),
                 "truth/distance": distributed.GlobalMean(),
@@ -104,8 +104,8 @@ class SpeechMetrics(TextMetrics):
             known = [0.0, 0.0] if silence is None else [float(silence.sum()), len(silence)]
             self.noises.add(DECIBELS(written.snr), torch.cat([sums, torch.tensor(known, dtype=torch.float64)]))
 
-    def close(self) -> None:
-        """Error rates by speaker, by seconds of a recording, and by the ratio of signal and noise."""
+    def finalize(self) -> None:
+        """Makes the tables of error rates by speaker, by seconds of a recording, and by signal-to-noise ratio."""
         self.tables = {}
         speakers = [self._of_speaker(name, totals) for name, totals in self.speakers.totals().items()]
         if speakers:

@@ -20,7 +20,7 @@ from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import read_again
 from zoo.tasks.speech.alignment_metrics import focus, spoken
-from zoo.tasks.speech.batch import SpeechBatch
+from zoo.tasks.speech.batch import ReadableSpeechBatch
 from zoo.tasks.speech.timestamp_writers import time_file
 from zoo.tasks.speech.timestamps import TOLERANCE, Timed, Times, times_of
 
@@ -42,7 +42,7 @@ _TIMES = "times"
 
 
 def answers(
-    module: Recogniser, batch: SpeechBatch, writing: DecodingConfig, *, timed: bool = False
+    module: Recogniser, batch: ReadableSpeechBatch, writing: DecodingConfig, *, timed: bool = False
 ) -> dict[str, list[Any]]:
     """id, split, seconds, reference, transcript, score and probability; the rank among several; on request `Times`.
 
@@ -52,7 +52,6 @@ def answers(
         writing: How transcripts are written.
         timed: Whether a column has the times of each transcript.
     """
-    assert batch.language is not None
     seconds = [round(frames * batch.hop, 6) for frames in batch.source.lengths.tolist()]
     rows = PredictionTable(batch, module.write(batch, writing), writing)
     columns = rows.columns(module.text_noun, about={"seconds": seconds})
@@ -92,7 +91,7 @@ def _format_word(word: Timed) -> str:
 
 
 def _times(
-    batch: SpeechBatch,
+    batch: ReadableSpeechBatch,
     number: int,
     written: Hypothesis,
     weights: Float[Tensor, "n k"],
@@ -100,7 +99,6 @@ def _times(
     stride: int,
 ) -> Times:
     """Returns the times of a transcript of one recording of a batch."""
-    assert batch.language is not None
     frames, count = int(batch.source.lengths[number]), len(written.tokens)
     steps, places = len(written.target(END)), -(-frames // stride)
     weights = weights[:steps, :places]

@@ -104,18 +104,16 @@ class Recogniser(Seq2SeqTask):
             if value and not ctc:
                 raise ConfigError(f"model.{name}={value} needs a CTC branch: write model.ctc=0.3 too, which trains one")
         made: Any = net(features=features, tokens=tokens, **({"ctc": True} if ctc else {}))
-        wer, cer = WER(), CER()
         super().__init__(
             net=made,
             optimization=optimization,
-            validated={"wer": wer, "cer": cer},
-            figures=SpeechMetrics(wer, cer, made.stride),
+            validated=["wer", "cer"],
+            figures=SpeechMetrics(WER(), CER(), made.stride),
             smoothing=smoothing,
             search=search,
             longest=longest,
             scheduled=scheduled,
         )
-        self.wer, self.cer = wer, cer
         self.stride: int = made.stride
         self.ctc, self.guidance, self.joint = ctc, guidance, joint
         if guidance and made.align is None:
@@ -178,11 +176,11 @@ class Recogniser(Seq2SeqTask):
         super().validation_step(batch, batch_idx)
         if self.collapse is None:
             return
-        if batch_idx == 0:  # one batch is enough to see a collapse
-            weights = self.forced_references(batch).weights
-            assert weights is not None
+        # one batch is enough to see a collapse
+        weights = self.forced_references(batch).weights if batch_idx == 0 else None
+        if weights is not None:
             self.collapse.update(weights, self.known(batch).is_real, self.places(batch))
-        self.log_dict(dict(self.collapse.named()), on_step=False, on_epoch=True, batch_size=len(batch))
+        self.log_evaluation(self.collapse.named(), len(batch))
 
     def on_validation_epoch_end(self) -> None:
         if self.collapse is not None:

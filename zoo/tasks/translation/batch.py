@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from zoo.tasks.seq2seq.batch import Seq2SeqBatch, all_known
+from zoo.tasks.seq2seq.batch import Seq2SeqBatch, W, all_known, collate_written
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import TextCodec
@@ -27,7 +28,7 @@ class Languages:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPair:
     """A pair as people read it, which training does not need.
 
     Args:
@@ -61,7 +62,7 @@ class Pair:
     id: str
     split: str = ""
     links: Sequence[Link] | None = None
-    written: Written | None = None
+    written: WrittenPair | None = None
 
     def shortened(self, length: int) -> Pair:
         """Returns the first tokens of both texts, for the net."""
@@ -69,47 +70,42 @@ class Pair:
         return Pair(self.source[:length], target, self.id, self.split)
 
 
-@dataclass(frozen=True, eq=False)
-class TranslationBatch(Seq2SeqBatch[Source, Written]):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TranslationBatch(Seq2SeqBatch[Source, W]):
     """A batch of texts and their translations.
 
     `gold` is a mask (b,n,k) of the source tokens that each target token, without the end, was made of.
-
-    Args:
-        languages: The languages, by which numbers become texts.
     """
 
     gold: Bool[Tensor, "b n k"] | None = None
-    languages: Languages | None = None
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], languages: Languages | None = None) -> TranslationBatch:
+    def of(cls, pairs: Sequence[Pair], language: TextCodec) -> TranslationBatch[Any]:
         """Collates pairs, in their order."""
-        targets, written = all_known([pair.target for pair in pairs]), all_known([pair.written for pair in pairs])
-        made = cls(
-            source=Source.of([pair.source for pair in pairs]),
-            targets=None if targets is None else Targets.of(targets),
+        targets, links = all_known([pair.target for pair in pairs]), all_known([pair.links for pair in pairs])
+        source, tokens = Source.of([pair.source for pair in pairs]), None if targets is None else Targets.of(targets)
+        return cls(
+            source=source,
+            targets=tokens,
             ids=tuple(pair.id for pair in pairs),
             splits=tuple(pair.split for pair in pairs),
-            languages=languages,
-            written=None if written is None else tuple(written),
+            gold=None if links is None or tokens is None else _mask_links(links, source, tokens),
+            language=language,
+            written=collate_written([pair.written for pair in pairs]),
         )
-        links = all_known([pair.links for pair in pairs])
-        return made if links is None else made._with_gold(links)
 
-    @property
-    def language(self) -> TextCodec | None:
-        return None if self.languages is None else self.languages.target
+    def select_gold(
+        self, gold: Bool[Tensor, "b n k"], numbers: Int[Tensor, " s"], source: Source, targets: Targets
+    ) -> Bool[Tensor, "s m l"]:
+        return gold[numbers, : targets.tokens.shape[1], : source.tokens.shape[1]]
 
-    def gold_of(self, chosen: Int[Tensor, " s"], source: Source, targets: Targets) -> Bool[Tensor, "s n k"]:
-        assert self.gold is not None
-        return self.gold[chosen, : targets.tokens.shape[1], : source.tokens.shape[1]]
 
-    def _with_gold(self, links: Sequence[Sequence[Link]]) -> TranslationBatch:
-        if self.targets is None:
-            return self
-        gold = torch.zeros(*self.targets.tokens.shape, self.source.tokens.shape[1], dtype=torch.bool)
-        at = [(number, target, source) for number, each in enumerate(links) for target, source in each]
-        if at:
-            gold[tuple(torch.tensor(at).T)] = True
-        return replace(self, gold=gold)
+ReadableTranslationBatch: TypeAlias = TranslationBatch[tuple[WrittenPair, ...]]
+
+
+def _mask_links(links: Sequence[Sequence[Link]], source: Source, targets: Targets) -> Bool[Tensor, "b n k"]:
+    gold = torch.zeros(*targets.tokens.shape, source.tokens.shape[1], dtype=torch.bool)
+    places = [(number, *link) for number, pairs in enumerate(links) for link in pairs]
+    if places:
+        gold[tuple(torch.tensor(places).T)] = True
+    return gold

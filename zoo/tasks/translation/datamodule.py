@@ -23,7 +23,7 @@ from zoo.tasks.data_summary import Longest, Summary, Vocabulary, count_splits, s
 from zoo.tasks.length_limit import LONGEST_TEXT, LengthLimit
 from zoo.tasks.seq2seq.dataset_encoder import DatasetEncoder, first, learned_language
 from zoo.tasks.seq2seq.text_codec import SPECIALS, UNKNOWN, TextCodec
-from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch, Written
+from zoo.tasks.translation.batch import Languages, Pair, TranslationBatch, WrittenPair
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.readers import (
     MOST_TOKENS,
@@ -303,7 +303,7 @@ class PairData(TaskData):
         numbers = content.corpus.numbers(split)
         return Examples(
             entries=_Encoded(content, numbers, self.max_source, written=not training),
-            collate=partial(TranslationBatch.of, languages=content.languages),
+            collate=partial(TranslationBatch.of, language=content.languages.target),
             lengths=content.lengths[numbers].tolist(),
             max_tokens=self.max_tokens,
             shorten=Pair.shortened,
@@ -390,11 +390,11 @@ class _Encoded(Sequence[Pair]):
             written=self._written(number) if self.written else None,
         )
 
-    def _written(self, number: int) -> Written:
+    def _written(self, number: int) -> WrittenPair:
         corpus = self.content.corpus
         text = corpus.sources[number]
         tokens = first(self.content.languages.source.tokeniser.encode(text), self.most)
-        return Written(
+        return WrittenPair(
             source=text,
             references=[] if corpus.targets is None else [corpus.targets[number]],
             pieces=[text[start:end] for start, end in tokens.spans] or [text],

@@ -22,8 +22,8 @@ from zoo.tasks.seq2seq.gradients import GradientByDistance, GradientDistanceTall
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import END, WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, by_word, heaviest_links
-from zoo.tasks.translation.batch import TranslationBatch
-from zoo.tasks.translation.metrics import TranslationMetrics, gold_links, gold_of, reordered, spelled_source
+from zoo.tasks.translation.batch import ReadableTranslationBatch
+from zoo.tasks.translation.metrics import gold_links, gold_of, reordered, segment_source
 from zoo.text.tokens import NO_WORD
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ class ExplainedTranslation(Seq2SeqExample):
     def __init__(
         self,
         module: Translator,
-        batch: TranslationBatch,
+        batch: ReadableTranslationBatch,
         found: Recording,
         best: Hypothesis,
         written: ForcedDecoding,
         reference: ForcedDecoding | None,
     ) -> None:
         super().__init__(module, batch, found, best, written, reference)
-        self.source_words = spelled_source(batch, 0)
+        self.source_words = segment_source(batch, 0)
         self.target = self.language.spelled(best.tokens)
         self.reference = None if batch.targets is None else segment_target(batch, 0)
         self.of_best = None if self.weights is None else self._merge_words(self.weights, self.target)
@@ -118,7 +118,7 @@ class ExplainedTranslation(Seq2SeqExample):
     def _gold(self) -> Bool[Tensor, "words places"] | None:
         if self.batch.gold is None or self.reference is None or self.of_reference is None:
             return None
-        return gold_of(gold_links(self.batch, 0, self.reference, self.source_words), self.of_reference).cpu()
+        return gold_of(gold_links(self.batch.gold[0], self.reference, self.source_words), self.of_reference).cpu()
 
     def _merge_words(self, weights: Float[Tensor, "n k"], words: WordSegmentation) -> Float[Tensor, "words places"]:
         return by_word(weights, words.owners, self.source_words.owners).float().cpu()
@@ -152,15 +152,14 @@ class PerturbableText(PerturbableSource):
     max_size = 2**14
     may_be_empty = False
 
-    def __init__(self, module: Translator, batch: TranslationBatch) -> None:
-        self.words = spelled_source(batch, 0)
+    def __init__(self, module: Translator, batch: ReadableTranslationBatch) -> None:
+        self.words = segment_source(batch, 0)
         self.language = batch.language
         self.size = batch.source.tokens.shape[1]
         self.owners = torch.tensor(self.words.owners, device=batch.source.tokens.device)
         super().__init__(module, batch)
 
     def sum_weights(self, weights: Float[Tensor, "n k"], best: Hypothesis) -> Float[Tensor, " words"]:
-        assert self.language is not None
         return by_word(weights, self.language.spelled(best.tokens).owners, self.words.owners).sum(0)
 
     def sum_inputs(self, rows: Float[Tensor, " k"]) -> Float[Tensor, " words"]:
@@ -181,13 +180,12 @@ class TranslationExplainer(Seq2SeqExplainer):
     example, perturbable = ExplainedTranslation, PerturbableText
 
     def __init__(self, module: Translator, data: PairData, options: MapOptions) -> None:
-        figures = TranslationMetrics(module.bleu, module.chrf)
-        super().__init__(module, data, data.content.corpus, figures, options)
+        super().__init__(module, data, data.content.corpus, options)
         self.scored = [ALIGNMENT, OF_REFERENCE]
 
     def tables(self) -> Iterator[Table]:
         yield from super().tables()
-        self.figures.close()
+        self.figures.finalize()
         for lengths in self.figures.tables.values():
             yield _table("bleu_by_length", lengths, _length_figure(lengths))
         if self._is_known:
@@ -204,18 +202,15 @@ class TranslationExplainer(Seq2SeqExplainer):
         reached = GradientDistanceTally()
         for position in self.sample(_GRADIENTS):
             batch = self.batch(position)
-            assert batch.targets is not None
-            norms = gradient_norms(self.module.net, batch.source, [*batch.targets.texts()[0], END])
+            norms = gradient_norms(self.module.net, batch.source, [*batch.known_targets.texts()[0], END])
             reached.add(norms, None if batch.gold is None else batch.gold[0])
         return reached.rows()
 
-    def columns(self, batch: TranslationBatch) -> dict[str, list[Any]]:
+    def columns(self, batch: ReadableTranslationBatch) -> dict[str, list[Any]]:
         """Text, translation, its probability and numbers of words; of given translations their loss; of attention the
         share of links that go back, and the least coverage of a word."""
-        assert batch.language is not None
-        assert batch.written is not None
         best = [texts[0] for texts in self.module.write(batch)]
-        language, sources = batch.language, [spelled_source(batch, number) for number in range(len(batch))]
+        language, sources = batch.language, [segment_source(batch, number) for number in range(len(batch))]
         words = [language.spelled(each.tokens) for each in best]
         columns: dict[str, list[Any]] = {
             "id": list(batch.ids),

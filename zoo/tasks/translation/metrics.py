@@ -14,16 +14,14 @@ from torch import Tensor
 from zoo import distributed
 from zoo.maps.metrics import alignment_counts, pointing
 from zoo.tasks.seq2seq.batch import segment_target
-from zoo.tasks.seq2seq.metrics import LengthBuckets, Scored, TextMetrics
-from zoo.tasks.seq2seq.score_metrics import Sums, ratio, repeated
+from zoo.tasks.seq2seq.metrics import CorpusScore, LengthBuckets, Scored, TextMetrics
+from zoo.tasks.seq2seq.score_metrics import RatioMetric, SumMetric, count_repetitions
 from zoo.tasks.seq2seq.text_codec import WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links, links_by_word
-from zoo.tasks.translation.batch import TranslationBatch
-from zoo.text import BLEU, CHRF, ROUGE, Score
+from zoo.tasks.translation.batch import ReadableTranslationBatch
 
 COVERED = 0.2
 """A word of the source whose weights add up to less than this is not covered."""
-_ROUGE = ("rouge_1", "rouge_2", "rouge_l")
 LENGTHS = (5, 10, 15, 20, 25, 30, 40, 50)
 """Numbers of source words at which the classes of the table of BLEU by length end."""
 
@@ -32,26 +30,24 @@ class TranslationMetrics(TextMetrics):
     """The figures of an evaluation of translations.
 
     Args:
-        bleu, chrf: The scores.
-        rouge: Another one, of summaries. Default: it is not computed.
+        scores: The scores, among them BLEU.
     """
 
-    def __init__(self, bleu: BLEU, chrf: CHRF, rouge: ROUGE | None = None) -> None:
-        scores: list[tuple[Score, Sequence[str]]] = [(bleu, ["bleu"]), (chrf, ["chrf"])]
+    def __init__(self, scores: Sequence[CorpusScore]) -> None:
         super().__init__(
-            scores if rouge is None else [*scores, (rouge, _ROUGE)],
+            scores,
             {
-                "test/length_ratio": ratio(),
-                "test/repetition": ratio(),
-                "test/omission": ratio(),
-                "test/uncovered": ratio(),
-                "test/reordered": ratio(),
+                "test/length_ratio": RatioMetric(),
+                "test/repetition": RatioMetric(),
+                "test/omission": RatioMetric(),
+                "test/uncovered": RatioMetric(),
+                "test/reordered": RatioMetric(),
                 "truth/pointing": distributed.GlobalMean(),
                 "truth/one_off": distributed.GlobalMean(),
-                "truth/alignment_error": Sums(2, lambda sums: 1.0 - sums[0] / sums[1] if sums[1] else math.nan),
+                "truth/alignment_error": SumMetric(2, lambda sums: 1.0 - sums[0] / sums[1] if sums[1] else math.nan),
             },
         )
-        self.bleu, self.by_length = bleu, LengthBuckets(bleu, LENGTHS)
+        self.by_length = LengthBuckets(self.find_score("bleu"), LENGTHS)
 
     def reset(self) -> None:
         super().reset()
@@ -61,26 +57,29 @@ class TranslationMetrics(TextMetrics):
         batch, number = scored.batch, scored.number
         sums = scored.sums["bleu"]
         self.update("test/length_ratio", sums[:2])
-        source, reference = spelled_source(batch, number), segment_target(batch, number)
+        source, reference = segment_source(batch, number), segment_target(batch, number)
         words = batch.language.spelled(scored.hypothesis.tokens)
         self.by_length.add(len(source.words), sums)
-        self.update("test/repetition", repeated(words.words, reference.words))
+        self.update("test/repetition", count_repetitions(words.words, reference.words))
         if scored.weights is not None:
             self._attended(by_word(scored.weights, words.owners, source.owners), source.words)
         if batch.gold is not None:
-            links = gold_links(batch, number, reference, source)
+            links = gold_links(batch.gold[number], reference, source)
             self.update("test/omission", omitted(links, reference.words, words.words))
             if scored.of_reference is not None:
                 weights = by_word(scored.of_reference, reference.owners, source.owners)
                 self._aligned(weights, gold_of(links, weights))
 
-    def close(self) -> None:
-        """BLEU by the length of the source: source words, pairs, BLEU, length ratio."""
+    def finalize(self) -> None:
+        """Makes the table of BLEU by the length of the source: source words, pairs, BLEU, length ratio."""
         rows = self.by_length.rows("source words", "pairs", self._of_length, self.device)
         self.tables = {"bleu_by_length": rows} if rows else {}
 
     def _of_length(self, sums: list[float]) -> dict[str, float]:
-        return {"bleu": self.bleu.compute(sums)["bleu"], "length ratio": sums[0] / sums[1] if sums[1] else math.nan}
+        return {
+            "bleu": self.find_score("bleu").compute(sums)["bleu"],
+            "length ratio": sums[0] / sums[1] if sums[1] else math.nan,
+        }
 
     def _attended(self, weights: Float[Tensor, "words places"], source: Sequence[str]) -> None:
         """Of a translation: words of the source that it leaves out, and links that go back."""
@@ -99,20 +98,16 @@ class TranslationMetrics(TextMetrics):
         self.update("truth/alignment_error", alignment_counts(weights, gold))
 
 
-def spelled_source(batch: TranslationBatch, number: int) -> WordSegmentation:
+def segment_source(batch: ReadableTranslationBatch, number: int) -> WordSegmentation:
     """Returns the words of a pair's source."""
-    assert batch.written is not None
     written = batch.written[number]
     return WordSegmentation.of_pieces(written.pieces, written.words)
 
 
-def gold_links(
-    batch: TranslationBatch, number: int, target: WordSegmentation, source: WordSegmentation
-) -> set[tuple[int, int]]:
+def gold_links(gold: Bool[Tensor, "n k"], target: WordSegmentation, source: WordSegmentation) -> set[tuple[int, int]]:
     """Returns the gold links (target, source) of a pair's words."""
-    assert batch.gold is not None
-    found = [(to, of) for to, of in batch.gold[number].nonzero().tolist()]
-    return links_by_word(found, target.owners, source.owners)
+    links = [(to, of) for to, of in gold.nonzero().tolist()]
+    return links_by_word(links, target.owners, source.owners)
 
 
 def gold_of(links: Iterable[tuple[int, int]], weights: Float[Tensor, "words places"]) -> Bool[Tensor, "words places"]:

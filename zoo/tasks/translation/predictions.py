@@ -13,8 +13,8 @@ from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.text_codec import UNKNOWN, WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links
-from zoo.tasks.translation.batch import TranslationBatch
-from zoo.tasks.translation.metrics import spelled_source
+from zoo.tasks.translation.batch import ReadableTranslationBatch
+from zoo.tasks.translation.metrics import segment_source
 
 if TYPE_CHECKING:
     from zoo.tasks.translation.task import Translator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def answers(
     module: Translator,
-    batch: TranslationBatch,
+    batch: ReadableTranslationBatch,
     writing: DecodingConfig,
     *,
     alignments: bool = False,
@@ -37,8 +37,6 @@ def answers(
         alignments: Whether a column says which word each word was made of: `0-0 1-2`, source before target.
         replace_unknown: Whether an unknown word becomes the source word that it attended to most.
     """
-    assert batch.language is not None
-    assert batch.written is not None
     about = {"text": [each.source for each in batch.written]}
     rows = PredictionTable(batch, module.write(batch, writing), writing)
     if not (alignments or replace_unknown):
@@ -46,7 +44,7 @@ def answers(
     weights = rows.weights(module.net)
     if weights is None:
         raise ConfigError("--alignments, --replace-unknown: the attention of this model has no weights")
-    language, sources = batch.language, [spelled_source(batch, number) for number in rows.examples]
+    language, sources = batch.language, [segment_source(batch, number) for number in rows.examples]
     written = list(zip(rows.written, weights, sources, strict=True))
     texts = [language.text_with(each.tokens, known_words(each, of, source)) for each, of, source in written]
     columns = rows.columns(module.text_noun, texts=texts if replace_unknown else None, about=about)

@@ -12,6 +12,7 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.seq2seq.decoding_config import MaxLength
 from zoo.tasks.seq2seq.decoding_options import WRITING_OPTIONS
+from zoo.tasks.seq2seq.metrics import CorpusScore
 from zoo.tasks.seq2seq.reinforce import ReinforceLoss
 from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling
 from zoo.tasks.seq2seq.task import DEFAULT_LONGEST, DEFAULT_SEARCH, Seq2SeqTask
@@ -61,20 +62,23 @@ class Translator(Seq2SeqTask):
         lowercase: bool = False,
         rouge: bool = False,
     ) -> None:
-        bleu, chrf = BLEU(tokenize=bleu_tokenize, lowercase=lowercase), CHRF(lowercase=lowercase)
-        rouge_score = ROUGE() if rouge else None
+        scores = [
+            CorpusScore(BLEU(tokenize=bleu_tokenize, lowercase=lowercase), ["bleu"], "BLEU"),
+            CorpusScore(CHRF(lowercase=lowercase), ["chrf"], "chrF"),
+        ]
+        if rouge:
+            scores.append(CorpusScore(ROUGE(), ["rouge_1", "rouge_2", "rouge_l"]))
         super().__init__(
             net=net(source_words=source_words, target_words=target_words),
             optimization=optimization,
-            validated={"bleu": bleu},
-            figures=TranslationMetrics(bleu, chrf, rouge_score),
+            validated=["bleu"],
+            figures=TranslationMetrics(scores),
             smoothing=smoothing,
             search=search,
             longest=longest,
             scheduled=scheduled,
             reward=reward,
         )
-        self.bleu, self.chrf, self.rouge = bleu, chrf, rouge_score
 
     def maps(self, data: PairData, options: MapOptions) -> TranslationExplainer:
         from zoo.tasks.translation.explanation import TranslationExplainer
@@ -98,6 +102,4 @@ class Translator(Seq2SeqTask):
         return lambda batch: answers(self, batch, writing, alignments=alignments, replace_unknown=replace_unknown)
 
     def protocol(self) -> str:
-        scores = [f"BLEU {self.bleu.signature()}", f"chrF {self.chrf.signature()}"]
-        scores += [] if self.rouge is None else [self.rouge.signature()]
-        return "; ".join([*scores, self.writing.protocol()])
+        return "; ".join([*(entry.describe() for entry in self.figures.scores), self.writing.protocol()])

@@ -120,7 +120,7 @@ class ImageClassifier(Task):
         self.val_loss.update(F.cross_entropy(logits, batch.labels, reduction="none"))
         self.val_accuracy.update((logits.argmax(-1) == batch.labels).float())
         metrics = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
-        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.labels))
+        self.log_evaluation(metrics, len(batch.labels))
 
     def test_step(self, batch: ImageBatch, batch_idx: int) -> None:
         """Logs all metrics under `test/`; an evaluation of another split renames them after it."""
@@ -132,12 +132,12 @@ class ImageClassifier(Task):
         self.test_loss.update(F.cross_entropy(logits, batch.labels, reduction="none"))
         metrics = {"test/calibration_error": self.test_calibration, "test/loss": self.test_loss}
         size = len(batch.labels)
-        self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=size)
-        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=size)
+        self.log_evaluation(self.test_metrics, size)
+        self.log_evaluation(metrics, size)
         if batch.gold is not None and self._how is not None:
             found = self.heat(batch)
             self.pointing.update(pointing(found.flatten(1), gold_cells(batch.gold, (found.shape[1], found.shape[2]))))
-            self.log("truth/pointing_accuracy", self.pointing, on_step=False, on_epoch=True, batch_size=size)
+            self.log_evaluation({"truth/pointing_accuracy": self.pointing}, size)
 
     def on_test_epoch_start(self) -> None:
         self.test_confusion.reset()

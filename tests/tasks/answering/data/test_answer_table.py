@@ -11,7 +11,7 @@ from PIL import Image
 
 from zoo.data.splits import NONE, TEST, TRAIN, VAL
 from zoo.errors import DataError
-from zoo.tasks.answering.data.answer_set import AnswerSet
+from zoo.tasks.answering.data.answer_set import AnswerSet, Hypotheses
 from zoo.tasks.answering.data.answer_table import read_answer_table
 from zoo.tasks.vision.data.image_list import ReaderOptions
 
@@ -55,7 +55,7 @@ def test_hypotheses_and_kinds_in_jsonl(tmp_path: Path) -> None:
     assert found.answers == ["yes"] * 5
     assert (found.kinds, found.ids) == (["x"] * 5, [f"n{number}" for number in range(5)])
     assert sorted(found.splits.tolist()) == [TRAIN] * 3 + [VAL, TEST]
-    assert found.spans is None
+    assert isinstance(found, Hypotheses)
 
 
 def test_pictures_are_read_on_access(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from zoo.tasks.answering import (
     planted_passages,
     planted_questions,
 )
-from zoo.tasks.answering.attention_targets import SCORED, gold_of
 from zoo.tasks.answering.explanation import PICTURE, AnswerExplainer, ExplainedAnswer
 from zoo.tasks.answering.perturbation import PerturbableQuestion
 
@@ -42,13 +41,13 @@ MADE: dict[str, Any] = {
 every_subject = pytest.mark.parametrize("about", MADE)
 
 
-def maps_of(about: str, attend: Any = DOT, **net: Any) -> AnswerExplainer:
+def maps_of(about: str, attend: Any = DOT, **net: Any) -> AnswerExplainer[Any]:
     torch.default_generator.manual_seed(0)
     task, factory, generate = MADE[about]
     data = generate()
     optimization = OptimizerConfig(optimizer=torch.optim.Adam)
     module = task(net=partial(factory, attend=attend, **net), optimization=optimization, **data.sizes()).double()
-    return AnswerExplainer(_doubled(module.eval(), about), data, MapOptions(pictures=2))
+    return _doubled(module.eval(), about).maps(data, MapOptions(pictures=2))
 
 
 def _doubled(module: Any, about: str) -> Any:
@@ -60,7 +59,7 @@ def _doubled(module: Any, about: str) -> Any:
     return module
 
 
-def example_of(source: AnswerExplainer) -> tuple[ExplainedAnswer, dict[str, Any]]:
+def example_of(source: AnswerExplainer[Any]) -> tuple[ExplainedAnswer[Any], dict[str, Any]]:
     example = next(iter(source.examples()))
     assert isinstance(example, ExplainedAnswer)
     return example, {
@@ -71,7 +70,7 @@ def example_of(source: AnswerExplainer) -> tuple[ExplainedAnswer, dict[str, Any]
 
 def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> None:
     example, made = example_of(maps_of("picture"))
-    words = example.written.question.split()
+    words = example.batch.written[0].question.split()
     assert list(made["both.first"].labels["key"][:2]) == ["0,0", "0,1"]
     assert list(made["both.second"].labels["key"]) == words
     assert made["both.first"].gold is not None
@@ -112,12 +111,12 @@ def test_alternating_and_uniform_attention_have_maps() -> None:
 @pytest.mark.parametrize(("about", "first"), [("passage", "flow.first"), ("premise", "both.first")])
 def test_texts_have_words_along_both_axes(about: str, first: str) -> None:
     example, made = example_of(maps_of(about))
-    told, asked = str(example.written.passage).split(), example.written.question.split()
+    told, asked = str(example.batch.written[0].passage).split(), example.batch.written[0].question.split()
     assert [list(made[first].labels[axis]) for axis in ("query", "key")] == [told, asked]
     torch.testing.assert_close(made[first].head().sum(-1), torch.ones(len(told)))
-    gold = made[SCORED[about]].gold
+    gold = made[example.scored].gold
     assert gold is not None
-    queries, keys = (made[SCORED[about]].labels[axis] for axis in ("query", "key"))
+    queries, keys = (made[example.scored].labels[axis] for axis in ("query", "key"))
     pairs = [(queries[q], keys[k]) for q, k in gold.nonzero().tolist()]
     assert pairs
     assert about != "passage" or all(one == other for one, other in pairs)
@@ -129,8 +128,8 @@ def test_texts_have_words_along_both_axes(about: str, first: str) -> None:
 
 def test_the_given_answer_is_marked_where_it_stands() -> None:
     example, made = example_of(maps_of("passage"))
-    (_, (first, last)) = example._marks()[0]
-    assert " ".join(example.written.passage_pieces[first : last + 1]) == example.written.answer
+    (_, (first, last)) = example.marks[0]
+    assert " ".join(example.batch.written[0].passage_pieces[first : last + 1]) == example.batch.written[0].answer
     figure = dict(example.figures(made, 1))["1_" + example.id.replace(" ", "_") + "_flow_first"]
     (line,) = (line for line in figure.axes[0].lines if line.get_label() == "given answer")
     assert list(line.get_ydata()) == [first - 0.45, last + 0.45]
@@ -141,25 +140,19 @@ def test_the_truth_is_that_of_the_task_and_rows_are_those_of_the_split(about: st
     source = maps_of(about)
     (table,) = source.tables()
     rows = [row for frame in table.frames for row in frame.to_dict("records")]
-    numbers = source.data.content.asked.numbers("test")
-    assert [row["id"] for row in rows] == [source.data.content.asked.ids[number] for number in numbers]
+    numbers = source.data.content.records.numbers("test")
+    assert [row["id"] for row in rows] == [source.data.content.records.ids[number] for number in numbers]
     (pointing,) = source.truth().values()
     points = []
     for number in numbers:
         batch = source.batch(int(number))
         with torch.no_grad():
             weights = source.module.explain(batch).dense()[0, 0]
-        gold = source_gold(source, batch)
+        gold = source.module.scored_gold(batch)[0]
         for row, is_gold in zip(weights, gold, strict=True):
             if is_gold.any():
                 points.append(float(is_gold[row == row.max()].double().mean()))
     assert pointing == pytest.approx(sum(points) / len(points))
-
-
-def source_gold(source: AnswerExplainer, batch: Any) -> torch.Tensor:
-    gold = gold_of(batch, source.module.subject, source.module.grid)
-    assert gold is not None
-    return gold[0]
 
 
 @every_subject
@@ -172,7 +165,9 @@ def test_links_name_the_heaviest_key_of_each_query(about: str) -> None:
     of_scored = frame[frame["site"] == example.scored]
     assert example.weights is not None
     assert list(of_scored["key_place"]) == example.weights.argmax(1).tolist()
-    assert f"< {example._place(int(example.weights.argmax())) if about == 'picture' else ''}" in example.description
+    assert (
+        f"< {example.name_key(int(example.weights.argmax()), '') if about == 'picture' else ''}" in example.description
+    )
     assert source.describe_chosen()[0] == example.description
 
 
@@ -180,13 +175,13 @@ def test_links_name_the_heaviest_key_of_each_query(about: str) -> None:
 def test_what_is_left_out_changes_the_probability_of_the_answer(about: str) -> None:
     source = maps_of(about)
     batch = source.batch(source.chosen[0])
-    found = PerturbableQuestion(source.module, batch)
+    (found,) = source.make_perturbable(source.chosen[0])
     count = len(found.attention)
     keep = torch.ones(3, count, dtype=torch.bool)
     keep[1, 1] = False
     keep[2, : count // 2] = False
     scores = found.score(keep)
-    (said,) = source.module.answered(source.module(batch), batch)["probability"]
+    (said,) = source.module.predict(source.module(batch), batch)["probability"]
     assert float(scores[0]) == pytest.approx(said, rel=1e-5)
     for row, score in zip(keep[1:], scores[1:], strict=True):
         assert float(score) == pytest.approx(_alone(source, batch, found, row), rel=1e-9)
@@ -197,19 +192,19 @@ def test_what_is_left_out_changes_the_probability_of_the_answer(about: str) -> N
         found.score(torch.zeros(1, count, dtype=torch.bool))
 
 
-def _alone(source: AnswerExplainer, batch: Any, found: PerturbableQuestion, keep: torch.Tensor) -> float:
+def _alone(source: AnswerExplainer[Any], batch: Any, found: PerturbableQuestion[Any], keep: torch.Tensor) -> float:
     """The probability of the answer with some inputs left out, by a pass of its own."""
-    about = source.module.subject
-    if about == "picture":
+    about = type(batch).__name__
+    if about == "VQABatch":
         pixels = batch.picture.pixels.clone()
         rows, columns = source.module.grid
         high, wide = pixels.shape[2] // rows, pixels.shape[3] // columns
         for cell in (~keep).nonzero().flatten().tolist():
             top, left = cell // columns * high, cell % columns * wide
             pixels[:, :, top : top + high, left : left + wide] = 0.0
-        changed = replace(batch, picture=replace(batch.picture, pixels=pixels))
+        changed = replace(batch, pixels=pixels)
     else:
-        part = "question" if about == "passage" else "passage"
+        part = "question" if about == "ExtractiveQABatch" else "passage"
         text = getattr(batch, part)
         tokens = text.tokens[:, keep]
         changed = replace(batch, **{part: replace(text, rows=tokens, lengths=torch.tensor([tokens.shape[1]]))})

@@ -18,7 +18,7 @@ from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.datamodule import CaptionSource
 from zoo.tasks.seq2seq.text_codec import UNKNOWN
 from zoo.tasks.vision.batch import Picture
-from zoo.tasks.vision.data.transforms import Preprocessing
+from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing
 from zoo.validation import validate
 
 CAPTIONS = [["A dog runs", "one dog"], ["a cat", "the cat sleeps here"], ["a bird"], ["a dog and a fish", "fish"]]
@@ -113,6 +113,16 @@ def test_a_checkpoint_has_language_and_preprocessing() -> None:
     other.restore(state)
     assert other.language.vocabulary.tokens == data.language.vocabulary.tokens
     assert other.preprocessing == data.preprocessing
+
+
+def test_pictures_that_are_augmented_can_be_compared_with_all_of_their_captions() -> None:
+    """As self-critical training does."""
+    data = caption_data(references=True, augmentation=Augmentation(flip=True))
+    (batch,) = data.train_dataloader()
+    number = batch.ids.index("p1")
+    assert batch.references[number] == CAPTIONS[1]
+    assert batch.written[number].original.seen == (0.0, 0.0, 5.0, 6.0)
+    assert batch.source.pixels.shape == (4, 3, 4, 4)
 
 
 def test_own_pictures_have_no_captions(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_texts_are_restored_from_their_tokens(options: dict[str, Any]) -> None:
         for batch in data.loader(split):
             for row, written in enumerate(batch.written):
                 source = batch.source.tokens[row, : batch.source.lengths[row]].tolist()
-                assert batch.languages.source.text(source) == written.source
-                assert [batch.languages.target.text(batch.targets.tokens[row].tolist())] == written.references
+                assert data.content.languages.source.text(source) == written.source
+                assert [batch.language.text(batch.targets.tokens[row].tolist())] == written.references
                 assert len(written.pieces) == len(written.words) == len(source)
 
 
@@ -100,7 +100,7 @@ def test_a_state_gives_the_same_languages_again() -> None:
         text = data.from_texts(["old dog", "strange words"], data.state())
         (batch,) = text.predict_dataloader()
         assert (batch.ids, batch.targets, batch.written[0].references) == (("text 1", "text 2"), None, [])
-        assert batch.languages.source.text(batch.source.tokens[0].tolist()) == "old dog"
+        assert text.content.languages.source.text(batch.source.tokens[0].tolist()) == "old dog"
 
 
 def test_a_table(write: Any) -> None:
@@ -168,7 +168,7 @@ def test_pieces_that_training_lacks_can_be_read_and_written_all_the_same() -> No
     data = planted(tokeniser="subwords", subwords=300, min_count=50)
     assert set(data.content.languages.target.tokeniser.pieces) <= set(data.state()["target_tokens"])
     (batch,) = data.from_texts(["Größe 中 e\u0301"], data.state()).predict_dataloader()
-    assert batch.languages.source.text(batch.source.tokens[0].tolist()) == "Größe 中 e\u0301"
+    assert data.content.languages.source.text(batch.source.tokens[0].tolist()) == "Größe 中 e\u0301"
 
 
 def test_rare_words_and_the_most_tokens() -> None:

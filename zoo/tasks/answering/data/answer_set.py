@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -26,83 +26,141 @@ COLUMNS: Mapping[About, tuple[str, str, str]] = {
 """The columns of what is asked about, of the question and of the answer."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AnswerSet(SplitSet):
     """Questions.
 
     Args:
-        about: What they are about.
         questions: The questions, or hypotheses.
         ids: Name of each question.
         splits: `TRAIN`, `VAL`, `TEST` or `NONE` of `zoo.data.splits`.
         answers: The answers, or labels; "" where one is not known.
-        pixels: The pictures, uint8 (3,h,w): an array, or a sequence that reads files; None: there are none.
-        size: Height and width of every picture. Default: sizes differ, or are not known.
-        passages: The passages, or premises; None: there are none.
-        spans: The characters of each passage where its answer begins and ends; None: answers are no spans.
         kinds: The kind of each question; "" if there are none.
-        links: Words, between white space, of each question and its passage that decide; None: not known.
-        boxes: Places in each picture that decide, in pixels; None: not known.
     """
 
-    about: About
+    about: ClassVar[About]
     questions: Sequence[str]
     ids: Sequence[str]
     splits: Int[np.ndarray, " n"]
     answers: Sequence[str]
-    pixels: UInt8[np.ndarray, "n 3 h w"] | Sequence[Any] | None = None
-    size: tuple[int, int] | None = None
-    passages: Sequence[str] | None = None
-    spans: Sequence[tuple[int, int]] | None = None
     kinds: Sequence[str] | None = None
-    links: Sequence[Sequence[Link]] | None = None
+
+    @property
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """The texts, by the names of their columns."""
+        return {COLUMNS[self.about][1]: self.questions}
+
+    def select(self, numbers: Int[np.ndarray, " k"]) -> Self:
+        """Returns the questions with these numbers, in ascending order."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        rows: dict[str, Any] = {
+            name: Subset(column, numbers.tolist())
+            for name, column in columns.items()
+            if column is not None and name not in ("splits", "size")
+        }
+        return replace(self, splits=self.splits[numbers], **rows)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PictureQuestions(AnswerSet):
+    """Questions about pictures.
+
+    Args:
+        pixels: The pictures, uint8 (3,h,w): an array, or a sequence that reads files.
+        size: Height and width of every picture. Default: sizes differ, or are not known.
+        boxes: Places in each picture that decide, in pixels; None: not known.
+    """
+
+    about = "picture"
+    pixels: UInt8[np.ndarray, "n 3 h w"] | Sequence[Any]
+    size: tuple[int, int] | None = None
     boxes: Sequence[Sequence[Box]] | None = None
 
-    def select(self, numbers: Int[np.ndarray, " k"]) -> AnswerSet:
-        """Returns the questions with these numbers, in ascending order."""
-        rows = ("questions", "ids", "answers", "pixels", "passages", "spans", "kinds", "links", "boxes")
-        of = {name: getattr(self, name) for name in rows}
-        chosen: dict[str, Any] = {name: Subset(each, numbers.tolist()) for name, each in of.items() if each is not None}
-        return replace(self, splits=self.splits[numbers], **chosen)
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TextQuestions(AnswerSet):
+    """Questions about passages, or hypotheses about premises.
+
+    Args:
+        passages: The passages, or premises.
+        links: Words, between white space, of each question and its passage that decide; None: not known.
+    """
+
+    passages: Sequence[str]
+    links: Sequence[Sequence[Link]] | None = None
+
+    @property
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        return {**super().texts, COLUMNS[self.about][0]: self.passages}
 
 
-def of_scenes(generate: Callable[[], SyntheticVQA]) -> AnswerSet:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PassageQuestions(TextQuestions):
+    """Questions whose answers are parts of passages.
+
+    Args:
+        spans: The characters of each passage where its answer begins and ends.
+    """
+
+    about = "passage"
+    spans: Sequence[tuple[int, int]]
+
+
+class Hypotheses(TextQuestions):
+    """Hypotheses and their premises, with their labels as answers."""
+
+    about = "premise"
+
+
+def from_scenes(generate: Callable[[], SyntheticVQA]) -> PictureQuestions:
     """Returns generated questions about pictures."""
-    made = generate()
-    height, width = made.pixels.shape[2:]
-    return AnswerSet(
-        about="picture",
-        questions=made.questions,
-        ids=[f"question {number}" for number in range(1, len(made.splits) + 1)],
-        splits=made.splits,
-        answers=made.answers,
-        pixels=made.pixels,
+    scenes = generate()
+    height, width = scenes.pixels.shape[2:]
+    return PictureQuestions(
+        questions=scenes.questions,
+        ids=_number_ids(len(scenes.splits)),
+        splits=scenes.splits,
+        answers=scenes.answers,
+        pixels=scenes.pixels,
         size=(height, width),
-        kinds=made.kinds,
-        boxes=made.boxes,
+        kinds=scenes.kinds,
+        boxes=scenes.boxes,
     )
 
 
-def of_texts(generate: Callable[[], SyntheticQA]) -> AnswerSet:
-    """Returns generated questions about passages, or hypotheses and premises."""
-    made = generate()
-    spans = None
-    if made.spans is not None:
-        spans = [_characters(passage, *span) for passage, span in zip(made.passages, made.spans, strict=True)]
-    return AnswerSet(
-        about="premise" if spans is None else "passage",
-        questions=made.questions,
-        ids=[f"question {number}" for number in range(1, len(made.splits) + 1)],
-        splits=made.splits,
-        answers=made.answers,
-        passages=made.passages,
-        spans=spans,
-        kinds=made.answers if spans is None else None,
-        links=made.links,
+def from_passages(generate: Callable[[], SyntheticQA]) -> PassageQuestions:
+    """Returns generated questions about passages."""
+    texts = generate()
+    return PassageQuestions(
+        questions=texts.questions,
+        ids=_number_ids(len(texts.splits)),
+        splits=texts.splits,
+        answers=texts.answers,
+        passages=texts.passages,
+        spans=[_locate_words(passage, *span) for passage, span in zip(texts.passages, texts.spans, strict=True)],
+        links=texts.links,
     )
 
 
-def _characters(passage: str, first: int, last: int) -> tuple[int, int]:
+def from_premises(generate: Callable[[], SyntheticQA]) -> Hypotheses:
+    """Returns generated hypotheses and premises."""
+    texts = generate()
+    return Hypotheses(
+        questions=texts.questions,
+        ids=_number_ids(len(texts.splits)),
+        splits=texts.splits,
+        answers=texts.answers,
+        passages=texts.passages,
+        kinds=texts.answers,
+        links=texts.links,
+    )
+
+
+def _number_ids(count: int) -> list[str]:
+    return [f"question {number}" for number in range(1, count + 1)]
+
+
+def _locate_words(passage: str, first: int, last: int) -> tuple[int, int]:
     """Returns the characters of words, which stand between single spaces."""
     words = passage.split(" ")
     start = sum(len(word) + 1 for word in words[:first])

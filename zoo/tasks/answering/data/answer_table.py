@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -15,7 +15,14 @@ from zoo.data.records import Column, Record, Records, Schema, assign_splits, che
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL
 from zoo.data.tables import message
 from zoo.errors import DataError, count_noun, join_names, warn
-from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
+from zoo.tasks.answering.data.answer_set import (
+    COLUMNS,
+    About,
+    AnswerSet,
+    Hypotheses,
+    PassageQuestions,
+    PictureQuestions,
+)
 from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions, TablePictures
 
 _MOST_CHARACTERS = 1_000_000
@@ -100,18 +107,20 @@ def read_answer_table(
     )
     if not is_input and records.is_complete and about != "passage":
         _check(path, about, questions, splits)
-    images = [each.image for each in questions if each.image is not None]
-    return AnswerSet(
-        about=about,
-        questions=[each.question for each in questions],
-        ids=[each.id for each in questions],
-        splits=splits,
-        answers=answers,
-        pixels=Decoded(images, reading) if about == "picture" else None,
-        passages=None if about == "picture" else [each.subject for each in questions],
-        spans=[each.span for each in questions] if about == "passage" else None,
-        kinds=[each.kind for each in questions] if KIND in records else None,
-    )
+    fields: dict[str, Any] = {
+        "questions": [each.question for each in questions],
+        "ids": [each.id for each in questions],
+        "splits": splits,
+        "answers": answers,
+        "kinds": [each.kind for each in questions] if KIND in records else None,
+    }
+    if about == "picture":
+        images = [each.image for each in questions if each.image is not None]
+        return PictureQuestions(pixels=Decoded(images, reading), **fields)
+    fields["passages"] = [each.subject for each in questions]
+    if about == "passage":
+        return PassageQuestions(spans=[each.span for each in questions], **fields)
+    return Hypotheses(**fields)
 
 
 class _Question(NamedTuple):

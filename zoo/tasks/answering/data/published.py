@@ -15,7 +15,7 @@ from zoo.data.compressed import open_bytes
 from zoo.data.download import find_published, verify_published
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import DataError
-from zoo.tasks.answering.data.answer_set import AnswerSet
+from zoo.tasks.answering.data.answer_set import Hypotheses
 
 _SICK_AT = "https://zenodo.org/record/2787612/files"
 _SICK_SHA256 = "1539c2d059809b5bd40694e26d8121cc85b6b496f91c7b40f2fc83bbd7dcd957"
@@ -26,7 +26,7 @@ _LARGEST = 1 << 24
 """Bytes of SICK.txt that are read at most; it has 2 million."""
 
 
-def read_sick(folders: Sequence[Path], sha256: str = _SICK_SHA256) -> AnswerSet:
+def read_sick(folders: Sequence[Path], sha256: str = _SICK_SHA256) -> Hypotheses:
     """Reads sick/SICK.txt, also with .gz or in SICK.zip: a row for each pair, with tabs between the columns.
 
     Args:
@@ -41,8 +41,7 @@ def read_sick(folders: Sequence[Path], sha256: str = _SICK_SHA256) -> AnswerSet:
     rows = list(
         csv.DictReader(io.StringIO(content.decode("utf-8"), newline=None), delimiter="\t", quoting=csv.QUOTE_NONE)
     )
-    return AnswerSet(
-        about="premise",
+    return Hypotheses(
         questions=[row["sentence_B"] for row in rows],
         ids=[row["pair_ID"] for row in rows],
         splits=np.array([_SICK_PARTS[row["SemEval_set"]] for row in rows], dtype=np.int64),

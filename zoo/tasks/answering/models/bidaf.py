@@ -14,7 +14,7 @@ from zoo.attention import Attention, AttentionFlow
 from zoo.attention.dropout import Dropout
 from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.modules import Kind
-from zoo.tasks.answering.batch import QABatch
+from zoo.tasks.answering.batch import ExtractiveQABatch
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 from zoo.types import AnyFloat, PositiveInt, Probability, validate_ranges
 
@@ -64,9 +64,9 @@ class BiDAF(nn.Module):
         self.start = nn.Linear(5 * states, 1, bias=False)
         self.end = nn.Linear(5 * states, 1, bias=False)
 
-    def forward(self, batch: QABatch) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n"]]:
+    def forward(self, batch: ExtractiveQABatch[Any]) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n"]]:
         """Returns the logits of the first and of the last word of the answer; minus infinity at padding."""
-        if batch.passage is None:
+        if not isinstance(batch, ExtractiveQABatch):
             raise ValueError("these questions are not about paragraphs")
         paragraph, question = (
             self.encoder(self.vectors(text.tokens), text) for text in (batch.passage, batch.question)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from zoo.attention.dropout import Dropout
 from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.images.encoder import ImageEncoder
 from zoo.nn.rnn.modules import Kind
-from zoo.tasks.answering.batch import QABatch
+from zoo.tasks.answering.batch import VQABatch
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 from zoo.tasks.seq2seq.source import Source
 from zoo.types import PositiveInt, Probability, validate_ranges
@@ -103,9 +103,9 @@ class HieCoAtt(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(fused, answers)
 
-    def forward(self, batch: QABatch) -> Float[Tensor, "b answers"]:
+    def forward(self, batch: VQABatch[Any]) -> Float[Tensor, "b answers"]:
         """Returns the logits of the answers."""
-        if batch.picture is None:
+        if not isinstance(batch, VQABatch):
             raise ValueError("these questions are not about pictures")
         cells = self.of_picture(self.picture(batch.picture).states)
         asked, hidden = self.asked(batch.question), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,7 +15,7 @@ from zoo.attention import Attention, TwoWayAttention
 from zoo.attention.dropout import Dropout
 from zoo.nn.embeddings import TokenEmbedding
 from zoo.nn.rnn.modules import Kind
-from zoo.tasks.answering.batch import QABatch
+from zoo.tasks.answering.batch import NLIBatch
 from zoo.tasks.answering.models.padded_rnn import PaddedRecurrent
 from zoo.tasks.seq2seq.source import Source
 from zoo.types import AnyFloat, PositiveInt, Probability, validate_ranges
@@ -63,11 +64,11 @@ class ESIM(nn.Module):
         self.fuse = nn.Linear(4 * self.compose.width, hidden)
         self.head = nn.Linear(hidden, answers)
 
-    def forward(self, batch: QABatch) -> Float[Tensor, "b answers"]:
+    def forward(self, batch: NLIBatch[Any]) -> Float[Tensor, "b answers"]:
         """Returns the logits of the labels."""
-        if batch.passage is None:
+        if not isinstance(batch, NLIBatch):
             raise ValueError("these hypotheses have no premise")
-        premise, hypothesis = batch.passage, batch.question
+        premise, hypothesis = batch.premise, batch.hypothesis
         first, second = (self.encoder(self.vectors(text.tokens), text) for text in (premise, hypothesis))
         of_first, of_second = self.both(first, second, premise.is_real, hypothesis.is_real)
         read = [self._composed(first, of_first, premise), self._composed(second, of_second, hypothesis)]

@@ -63,7 +63,7 @@ def plant(
         passages=[" ".join(premise) for premise, *_ in made],
         questions=[" ".join(hypothesis) for _, hypothesis, _ in made],
         answers=labels,
-        spans=None,
+        spans=[],
         links=[links for *_, links in made],
         splits=split_into(pairs, held_out),
     )

@@ -21,7 +21,7 @@ class SyntheticQA:
         passages: The passages, or premises.
         questions: The questions, or hypotheses.
         answers: The answers, or labels.
-        spans: For answers that stand in the passage, the places of their first and last word; None for labels.
+        spans: For answers that stand in the passage, the places of their first and last word; none for labels.
         links: The words of the question, and those of the passage, that decide the answer together.
         splits: `TRAIN`, `VAL` or `TEST` of `zoo.data.splits`.
     """
@@ -29,7 +29,7 @@ class SyntheticQA:
     passages: list[str]
     questions: list[str]
     answers: list[str]
-    spans: list[tuple[int, int]] | None
+    spans: list[tuple[int, int]]
     links: list[list[Link]]
     splits: Int[np.ndarray, " n"]
 

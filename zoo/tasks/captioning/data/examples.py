@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, SPLITS
 from zoo.nn.images.image_input import OriginalImage
-from zoo.tasks.captioning.batch import CaptionExample, Written
+from zoo.tasks.captioning.batch import CaptionExample, WrittenPicture
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.features import Features
 from zoo.tasks.seq2seq.text_codec import TextCodec
@@ -84,7 +84,7 @@ class Entries(Sequence[CaptionExample]):
             id=pictures.ids[number],
             split=name,
             regions=self._regions(number, caption, size),
-            written=Written(references, size, self._original(number, size)) if self.written else None,
+            written=WrittenPicture(references, size, self._original(number, size)) if self.written else None,
         )
 
     def _pixels(self, number: int, split: str) -> tuple[UInt8[Tensor, "3 h w"], tuple[int, int]]:
@@ -95,8 +95,10 @@ class Entries(Sequence[CaptionExample]):
         return own.pixels if self.preprocessing is None else self.preprocessing(own).pixels, size
 
     def _original(self, number: int, size: tuple[int, int]) -> OriginalImage:
-        assert self.preprocessing is not None
-        return OriginalImage(self.content.pictures.pixels, number, self.preprocessing.seen(*size))
+        """Returns the picture itself; one that is augmented counts as seen as a whole."""
+        whole = (0.0, 0.0, float(size[0]), float(size[1]))
+        seen = whole if self.preprocessing is None else self.preprocessing.seen(*size)
+        return OriginalImage(self.content.pictures.pixels, number, seen)
 
     def _regions(self, number: int, caption: int, size: tuple[int, int]) -> Float[Tensor, "n 4"] | None:
         """The boxes of a caption's tokens, as shares of what the net sees."""

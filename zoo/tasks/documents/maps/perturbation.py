@@ -36,14 +36,13 @@ class PerturbableDocument(Perturbable):
     may_be_empty = False
 
     def __init__(
-        self, module: DocumentClassifier, batch: DocumentBatch, noun: Literal["word", "sentence"] = "word"
+        self, module: DocumentClassifier, batch: DocumentBatch[Any], noun: Literal["word", "sentence"] = "word"
     ) -> None:
         self.module, self.noun, self.size = module, noun, len(batch.words)
         of_words = module.explain(batch).weights[:, 0]
         self.attention = of_words if noun == "word" else sentence_weights(of_words, batch)
         self.inputs = torch.arange(len(of_words), device=of_words.device) if noun == "word" else batch.sentences
-        assert batch.label_set is not None
-        self.has_several = batch.label_set.targets == "multi"
+        self.has_several = batch.known_label_set.targets == "multi"
         with torch.no_grad():
             logits = module(batch)[0]
         self.answer = logits > 0 if self.has_several else logits.argmax()
@@ -59,13 +58,13 @@ class PerturbableDocument(Perturbable):
             lambda: self._log_probability(self.batch).sum(), net.vectors.table, self.batch.words, self.inputs
         )
 
-    def _log_probability(self, batch: DocumentBatch) -> Float[Tensor, " b"]:
+    def _log_probability(self, batch: DocumentBatch[Any]) -> Float[Tensor, " b"]:
         logits: Tensor = self.module(batch).double()
         if self.has_several:
             return F.logsigmoid(torch.where(self.answer, logits, -logits)).sum(-1)
         return logits.log_softmax(-1)[:, self.answer]
 
-    def _copies(self, keep: Bool[Tensor, "v n"]) -> DocumentBatch:
+    def _copies(self, keep: Bool[Tensor, "v n"]) -> DocumentBatch[Any]:
         """Returns a document for each variant."""
         count, batch = len(keep), self.batch
         of = torch.arange(count, device=keep.device)[:, None] * len(batch.documents) + batch.sentences

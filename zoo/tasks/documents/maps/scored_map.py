@@ -10,36 +10,35 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport
 from zoo.maps.metrics import pointing
-from zoo.tasks.documents.batch import DocumentBatch
-from zoo.tasks.documents.label_set import LabelSet
+from zoo.tasks.documents.batch import DocumentBatch, GoldMarks
 from zoo.tasks.documents.word_importance import sentence_weights
 
 SCORED = "words x sentences"
 """Name of the scored map."""
 
 
-def scored_map(weights: Float[Tensor, " w"], batch: DocumentBatch) -> AttentionMap:
+def scored_map(weights: Float[Tensor, " w"], batch: DocumentBatch[Any]) -> AttentionMap:
     """Returns the weights of words as a map whose queries are documents and whose keys are their words."""
     support = EdgeSupport.from_groups(batch.word_documents, len(batch))
     return AttentionMap(SCORED, weights[:, None], EdgeSupport.axes, support, (0,))
 
 
-def points(weights: Float[Tensor, " w"], batch: DocumentBatch) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"]]:
+def points(
+    weights: Float[Tensor, " w"], batch: DocumentBatch[Any], gold: GoldMarks
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"]]:
     """Scores where the weights point, as 0 or 1.
 
     Returns:
         For each document, whether its heaviest sentence is gold; for each gold sentence, whether its heaviest word is.
     """
-    assert batch.gold_words is not None
-    assert batch.gold_sentences is not None
-    sentences = pointing(sentence_weights(weights, batch), batch.gold_sentences, query=batch.documents)
-    inside = batch.gold_sentences[batch.sentences]
-    return sentences, pointing(weights, batch.gold_words, inside, query=batch.sentences)
+    sentences = pointing(sentence_weights(weights, batch), gold.sentences, query=batch.documents)
+    inside = gold.sentences[batch.sentences]
+    return sentences, pointing(weights, gold.words, inside, query=batch.sentences)
 
 
-def predict_columns(logits: Float[Tensor, "b classes"], batch: DocumentBatch) -> dict[str, list[Any]]:
+def predict_columns(logits: Float[Tensor, "b classes"], batch: DocumentBatch[Any]) -> dict[str, list[Any]]:
     """Returns the columns of predictions: the predicted labels and their probability."""
-    labels = labels_of(batch)
+    labels = batch.known_label_set
     if labels.targets == "multi":
         chances = logits.float().sigmoid()
         ranked = chances.topk(min(5, chances.shape[1]))
@@ -64,28 +63,23 @@ def predict_columns(logits: Float[Tensor, "b classes"], batch: DocumentBatch) ->
     return found
 
 
-def labels_of(batch: DocumentBatch) -> LabelSet:
-    assert batch.label_set is not None
-    return batch.label_set
-
-
-def has_label(batch: DocumentBatch) -> Tensor:
+def has_label(batch: DocumentBatch[Any]) -> Tensor:
     """Returns a mask of the documents whose label is known."""
-    if labels_of(batch).targets == "multi":
+    if batch.known_label_set.targets == "multi":
         return torch.tensor([bool(split) for split in batch.splits])
     return batch.labels >= 0
 
 
-def label_names(batch: DocumentBatch, known: Tensor) -> list[str]:
-    names = labels_of(batch).names
-    if labels_of(batch).targets == "multi":
+def label_names(batch: DocumentBatch[Any], known: Tensor) -> list[str]:
+    names = batch.known_label_set.names
+    if batch.known_label_set.targets == "multi":
         rows = zip(batch.labels.tolist(), known.tolist(), strict=True)
         return ["; ".join(n for n, is_so in zip(names, row, strict=True) if is_so) if has else "" for row, has in rows]
     return [names[label] if label >= 0 else "" for label in batch.labels.tolist()]
 
 
-def is_right(logits: Tensor, batch: DocumentBatch) -> Float[Tensor, " b"]:
-    if labels_of(batch).targets == "multi":
+def is_right(logits: Tensor, batch: DocumentBatch[Any]) -> Float[Tensor, " b"]:
+    if batch.known_label_set.targets == "multi":
         return ((logits > 0) == batch.labels).all(1).float()
     return (logits.argmax(-1) == batch.labels).float()
 
@@ -96,6 +90,6 @@ def median(logits: Tensor) -> Tensor:
     return torch.where(reached.any(-1), reached.int().argmax(-1), logits.shape[-1] - 1)
 
 
-def distance(logits: Tensor, batch: DocumentBatch) -> Float[Tensor, " b"]:
-    values = labels_of(batch).values.to(logits.device)
+def distance(logits: Tensor, batch: DocumentBatch[Any]) -> Float[Tensor, " b"]:
+    values = batch.known_label_set.values.to(logits.device)
     return (values[median(logits)] - values[batch.labels]).abs()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -88,7 +88,7 @@ class HAN(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(self.sentences.width, classes)
 
-    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch[Any]) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes (eq. 11, before the softmax)."""
         vectors = self.vectors(batch.words)
         parts = [] if self.pairs is None else [self.pairs(batch.words, batch.sentences, batch.word_documents)]
@@ -160,7 +160,7 @@ class HANTransformer(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, classes)
 
-    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch[Any]) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes."""
         sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths)
         documents = self.sentences(sentences, batch.documents, batch.document_lengths)

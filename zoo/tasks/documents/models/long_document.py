@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -69,7 +70,7 @@ class LongDocument(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(dim, classes)
 
-    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch[Any]) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes."""
         tokens = self.class_token.expand(len(batch), -1)
         documents = torch.arange(len(batch), device=batch.words.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ class FlatAttention(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(2 * hidden, classes)
 
-    def forward(self, batch: DocumentBatch) -> Float[Tensor, "b classes"]:
+    def forward(self, batch: DocumentBatch[Any]) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes."""
         documents = self.words(self.vectors(batch.words), batch.word_documents, batch.text_lengths)
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]
