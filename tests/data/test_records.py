@@ -454,6 +454,18 @@ def write_named(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def test_every_bad_cell_of_a_row_is_listed(write_named: Callable[..., Path]) -> None:
+    schema = Schema(noun="node", columns=columns(id="id", size="number", split="split"))
+    records = Records(write_named("id,size,split,a,b\nn1,?,tset,foo,\nn2,1,,1,2\n"), schema, TableOptions())
+    records.number_columns = ["a", "b"]
+    with collect_errors() as problems:
+        (numbers,) = records.parse(lambda record: record.numbers)
+    assert numbers.tolist() == [1, 2]
+    assert [str(problem).partition("line 2, ")[2].partition(":")[0] for problem in problems] == [
+        f"column {name!r}" for name in ("size", "split", "a", "b")
+    ]
+
+
 def test_labels_of_a_trained_model(write_named: Callable[..., Path]) -> None:
     path = write_named("id,label\nn1,a\nn2,\nn3,aa\nn4,c\nn5,c\n")
     schema = Schema(noun="node", columns=columns(id="id", label="label"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float32, Int
 
 from zoo.data.csv_recovery import NUL
 from zoo.data.encodings import Fault
@@ -98,6 +98,8 @@ class Record:
     id: str
     values: dict[str, Any]
     split: int = NONE
+    numbers: Float32[np.ndarray, " _"] | None = None
+    """Those of `Records.number_columns`."""
     claims: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -168,6 +170,8 @@ class Records:
         """Role -> lines of what no two rows may have."""
         self.ids: set[str] = set()
         """Names of all rows, also of bad ones, if problems are listed."""
+        self.number_columns: Sequence[str] = ()
+        """Many columns of numbers beside those of the schema, which are read together."""
         self._first_lines: dict[bool, int] = {}  # of the rows without a split and with one
 
     def __contains__(self, role: str) -> bool:
@@ -211,6 +215,8 @@ class Records:
             self.ids.add(row.text(self.names[id_role], empty=True))
         for role, read, column in self._readers:
             record.values[role] = read(record, role, column)
+        if self.number_columns:
+            record.numbers = row.numbers(self.number_columns)
         if row.is_bad:
             raise row.error(None, "a cell is bad", "")  # listed already
         if has_id and self.schema.columns[id_role].kind == "id":

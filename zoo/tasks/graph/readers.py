@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from zoo.tasks.graph.graph import NONE, Graph, make_undirected, sparse_features
 
 _RESERVED = ("id", "label", "split")
 _SPARSE = "features"
-_NO_NUMBERS = np.empty(0, dtype=np.float32)
 
 
 def read_graph(
@@ -72,7 +70,8 @@ def read_graph(
     known = None if labels is None else set(labels)
     records = Records(nodes, schema, options, known=known, unknown=unknown)
     columns = _feature_columns(records.table, feature_names)
-    rows = list(records.parse(partial(_make_node, columns)))
+    records.number_columns = columns or ()
+    rows = list(records.parse(_make_node))
 
     label_names = tuple(labels) if labels is not None else tuple(sorted({row.label for row in rows} - {""}))
     label_index = {name: i for i, name in enumerate(label_names)} | {"": NONE}
@@ -98,7 +97,10 @@ def read_graph(
     if columns is None:
         features, names = _word_features(records.path, rows, feature_names)
     else:
-        features, names = torch.from_numpy(np.stack([row.numbers for row in rows])), tuple(columns)
+        features, names = (
+            torch.from_numpy(np.stack([row.numbers for row in rows if row.numbers is not None])),
+            tuple(columns),
+        )
     ids = tuple(row.id for row in rows)
     del rows  # before the edges take memory
     pairs = _read_edges(edges, records, ids, options)
@@ -119,7 +121,7 @@ class _Node:
     id: str
     label: str
     split: int
-    numbers: np.ndarray
+    numbers: np.ndarray | None
     words: dict[str, float]
 
 
@@ -148,10 +150,9 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
     return list(feature_names)
 
 
-def _make_node(columns: list[str] | None, record: Record) -> _Node:
-    numbers = _NO_NUMBERS if columns is None else record.row.numbers(columns)
-    words = _read_words(record.row) if columns is None else {}
-    return _Node(record.line, record.id, record["label"], record.split, numbers, words)
+def _make_node(record: Record) -> _Node:
+    words = {} if record.numbers is not None else _read_words(record.row)
+    return _Node(record.line, record.id, record["label"], record.split, record.numbers, words)
 
 
 def _read_words(row: Row) -> dict[str, float]:
