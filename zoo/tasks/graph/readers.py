@@ -97,10 +97,8 @@ def read_graph(
     if columns is None:
         features, names = _word_features(records.path, rows, feature_names)
     else:
-        features, names = (
-            torch.from_numpy(np.stack([row.numbers for row in rows if row.numbers is not None])),
-            tuple(columns),
-        )
+        numbers = [row.numbers for row in rows if row.numbers is not None]
+        features, names = torch.from_numpy(np.stack(numbers)), tuple(columns)
     ids = tuple(row.id for row in rows)
     del rows  # before the edges take memory
     pairs = _read_edges(edges, records, ids, options)
