@@ -1,4 +1,4 @@
-"""Makes the tables of question answering in docs/answering.md."""
+"""Makes the tables of question answering in docs/results/answering.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the tables of captioning in docs/captioning.md."""
+"""Makes the tables of captioning in docs/results/captioning.md."""
 
 from __future__ import annotations
 

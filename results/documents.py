@@ -1,4 +1,4 @@
-"""Makes the tables of documents in docs/documents.md."""
+"""Makes the tables of documents in docs/results/documents.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the tables of speech in docs/speech.md."""
+"""Makes the tables of speech in docs/results/speech.md."""
 
 from __future__ import annotations
 

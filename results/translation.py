@@ -1,4 +1,4 @@
-"""Makes the tables of translation in docs/translation.md."""
+"""Makes the tables of translation in docs/results/translation.md."""
 
 from __future__ import annotations
 

@@ -29,7 +29,26 @@ def show_result(
     verdicts: Sequence[str] = (),
 ) -> None:
     """Prints metrics by split, the gap between training and validation, truth scores, verdicts, files and commands."""
-    names = config["names"]
+    console = terminal.make_console()
+    console.print()
+    console.print(make_table(config["names"], result, headline))
+    timing = (
+        f"{count_noun(result['epochs'], 'epoch')} in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
+    )
+    console.print(f"{result['parameters']:,} parameters, {timing}, seed {result['seed']}")
+    for verdict in verdicts:
+        console.print(f"\n{verdict}.", soft_wrap=True, markup=False, highlight=False)
+    _show_next(console, config, run_dir)
+
+
+def make_table(names: Mapping[str, Any], result: Mapping[str, Any], headline: Sequence[str]) -> Table:
+    """Makes the table of a run: metrics by split, the gap between training and validation, and truth scores.
+
+    Args:
+        names: The choices of the run: its model, data and mechanisms.
+        result: The content of metrics.json.
+        headline: Metrics that are shown, without the split.
+    """
     mechanisms = [f"{group}={names[group]}" for group in CONTROLS if names.get(group)]
     title = ", ".join([f"{names['model']} on {names['data']}", *mechanisms])
     table = Table(title=title, title_justify="left")
@@ -43,16 +62,7 @@ def show_result(
         table.add_row(metric, *("" if value is None else f"{value:.4f}" for value in values), gap)
     for key in filter(_is_truth, result):
         table.add_row(key, "", "", f"{result[key]:.4f}", "")
-    console = terminal.make_console()
-    console.print()
-    console.print(table)
-    timing = (
-        f"{count_noun(result['epochs'], 'epoch')} in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
-    )
-    console.print(f"{result['parameters']:,} parameters, {timing}, seed {result['seed']}")
-    for verdict in verdicts:
-        console.print(f"\n{verdict}.", soft_wrap=True, markup=False, highlight=False)
-    _show_next(console, config, run_dir)
+    return table
 
 
 def show_metrics(metrics: Mapping[str, float], title: str, headline: Sequence[str], out: Path | None) -> None:

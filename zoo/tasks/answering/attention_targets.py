@@ -62,7 +62,7 @@ def choose_level(name: str, levels: Sequence[Level], level: MapLevel | None) -> 
     """Returns the map at one level of the question, or the mean over the levels, the default.
 
     All levels read the picture, and no loss makes each of them look at what is asked for: which one does differs from
-    net to net (docs/answering.md), so that the mean is the map that can be relied on.
+    net to net (docs/results/answering.md), so that the mean is the map that can be relied on.
 
     Args:
         name: Name of the mean.

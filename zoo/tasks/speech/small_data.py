@@ -11,7 +11,7 @@ FEW_RECORDINGS = 500
 """A training split with fewer recordings is small."""
 CTC_OF_FEW = 0.3
 """Share of a CTC branch in the loss on few recordings that are spelled: it makes the listener hear characters in their
-order. Of tokens that are words there are few in a recording, and a branch cost accuracy (docs/speech.md)."""
+order. Of tokens that are words there are few in a recording, and a branch cost accuracy (docs/results/speech.md)."""
 _OFTEN = 5
 """Occurrences of a word from which it can be learned as a whole."""
 
