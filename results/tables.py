@@ -20,7 +20,7 @@ import speech
 import translation
 from domains import domains
 from measured import RESULTS, clock_of, on_processor, read_runs, shown_command, spread, with_runs
-from printed import printed
+from printed import PRINTED, printed
 
 ROOT = RESULTS.parent
 
@@ -304,16 +304,6 @@ def _without_out(run: dict[str, Any]) -> str:
     return re.sub(r" --out \S+", "", run["command"])
 
 
-PRINTED = {
-    "graphs": "gat-planted_graph",
-    "vision": "vit-planted_glimpse",
-    "recommendation": "sasrec-planted_sessions",
-    "documents": "han-planted_reviews",
-    "translation": "nmt-planted_translation",
-    "speech": "las-planted_tones",
-    "captioning": "captioner-planted_scenes",
-    "answering": "coattention-planted_questions",
-}
 BENCHMARKS = ("benchmark-graph", "benchmark-graph-x10")
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "domains": domains,
@@ -362,7 +352,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "attention-maps": attention_maps,
     "cpu-kernels": cpu_kernels,
     **{name: partial(benchmark_graph, name) for name in BENCHMARKS},
-    **{f"run-{domain}": partial(printed, experiment) for domain, experiment in PRINTED.items()},
+    **{f"run-{page}": partial(printed, *run) for page, run in PRINTED.items()},
 }
 
 

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+import zoo
 from zoo.cli import main as command_line
 from zoo.cli.arguments import make_parser
 from zoo.config import compose, instantiate
 from zoo.tasks.command_options import CommandOption
+from zoo.tasks.seq2seq.decoding_config import begins
+from zoo.tasks.seq2seq.text_codec import END
+from zoo.tasks.translation import planted_translation
 from zoo.training import baselines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,16 +128,55 @@ def test_extras_exist(arguments: list[str]) -> None:
             assert set(extra.split(",")) <= set(project["optional-dependencies"])
 
 
-def test_python_in_the_readme_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+DOMAIN_PAGES = [page for page in PAGES if "\n## In Python\n" in page.read_text(encoding="utf-8")]
+
+
+def test_domains_have_python() -> None:
+    assert len(DOMAIN_PAGES) == 8
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOMAIN_PAGES], ids=lambda page: page.name)
+def test_python_runs_as_it_stands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line is a value; a comment that begins with torch.Size is its value."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
     assert blocks
     for block in blocks:
         *lines, last = block.splitlines()
         names: dict[str, Any] = {}
         exec("\n".join(lines), names)
-        assert eval(last, names) is not None
+        value = eval(last, names)
+        assert value is not None
+        if said := re.search(r"# (torch\.Size\(.*?\))", last):
+            assert str(value) == said[1]
     assert not any(tmp_path.iterdir())
+
+
+def test_python_of_the_guide_to_attention_runs_in_its_order() -> None:
+    """The page continues its code from block to block, with a trained model that the reader has."""
+    data = planted_translation(pairs=40, held_out=8, max_epochs=1, batch_size=2)
+    batch = next(iter(data.loader("test")))
+    module = zoo.create("nmt", **data.sizes()).eval()
+    names: dict[str, Any] = {"model": module, "decoder": module.net, "batch": batch, "source": batch.source}
+    names |= {"begin": begins(batch.source), "end": END}
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/attention.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert len(blocks) >= 4
+    for block in blocks:
+        exec(block, names)
+        assert names["maps"]
+
+
+def test_python_of_contributing_runs() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+
+
+def test_all_python_of_the_documentation_runs() -> None:
+    """A page with Python is one of those that the tests above run."""
+    tested = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "attention.md", *DOMAIN_PAGES}
+    assert {page for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")} == tested
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from zoo.attention.cpu import PROCESSOR
+from zoo.config import compose, instantiate
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted((ROOT / "results").glob("*/*.json"))
@@ -20,6 +21,13 @@ def test_tables_are_made_from_results() -> None:
     command = [sys.executable, str(ROOT / "results" / "tables.py"), "--check"]
     said = subprocess.run(command, capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_pages_show_the_metrics_that_a_run_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "results")
+    for run in importlib.import_module("printed").PRINTED.values():
+        model = compose.compose([f"model={run.experiment.split('-')[0]}"])["model"]["_target_"]
+        assert run.headline == tuple(instantiate.resolve_class(model, "model").headline), run.experiment
 
 
 def test_a_benchmark_says_for_which_processor_it_holds(

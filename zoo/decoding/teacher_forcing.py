@@ -17,8 +17,8 @@ def force_decode(
 ) -> Float[Tensor, "b n"]:
     """Returns the log-probability of every target token, and zero after the last token of a sentence.
 
-    Maps, alignments and explanations are recorded in this pass: `with record(model): forced(...)`. A recording of a
-    search would have rows of abandoned hypotheses, in an order that changes from step to step.
+    Maps, alignments and explanations are recorded in this pass: `with record(model): force_decode(...)`. A recording of
+    a search would have rows of abandoned hypotheses, in an order that changes from step to step.
 
     The result can be differentiated. If the decoder has the method `whole`, all steps are computed at once, and a site
     records one map for all target positions; otherwise it records one map for each step.
