@@ -8,6 +8,7 @@ import pytest
 import torch
 from attention_cases import NORMALISERS, Run, Shape, assert_same, inputs, run, site, weights_of
 from jaxtyping import config
+from tiers import every_pair
 from torch import Tensor
 
 from zoo.attention import (
@@ -121,11 +122,10 @@ def test_widths_not_divisible_by_heads() -> None:
         MultiheadAttention(dim=10, heads=4, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax))
 
 
-@every_score
-@every_normaliser
-@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (5, 0), (0, 0), (1, 1), (1, 4), (5, 1)])
-def test_no_query_no_key_or_one(score: str, normaliser: str, queries: int, keys: int) -> None:
+@every_pair(score=PLAIN, normaliser=ALL_NORMALISERS, sizes=[(0, 4), (5, 0), (0, 0), (1, 1), (1, 4), (5, 1)])
+def test_no_query_no_key_or_one(score: str, normaliser: str, sizes: tuple[int, int]) -> None:
     """Zeros where there is no key, nothing where there is no query; parameters get a gradient of zeros."""
+    queries, keys = sizes
     shape = Shape(queries=queries, keys=keys)
     tensors = inputs(shape)
     allowed = torch.ones(2, 1, queries, keys, dtype=torch.bool)

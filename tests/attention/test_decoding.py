@@ -11,6 +11,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from tiers import each_once
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -189,8 +190,7 @@ def test_hypotheses_take_their_state_with_them(name: str) -> None:
     torch.testing.assert_close(torch.cat([rest, last], 1), whole[beams, 2:], **EXACT)
 
 
-@every_mechanism
-@pytest.mark.parametrize("begun", [False, True])
+@each_once(name=ADMITTED.keys(), begun=[False, True])
 def test_hypotheses_of_a_sentence_share_its_keys(name: str, begun: bool) -> None:
     """Steps of several hypotheses equal those of as many sentences with copied keys, through two selections."""
     block, x, (source, seen) = decoder(mechanism(name)), draw(3, STEPS, 4, DIM), padded()

@@ -23,6 +23,7 @@ from attention_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import config
+from tiers import every_pair
 from torch import Tensor
 
 from zoo.attention import Attention, DenseSupport, Dot, ScaledDot, Softmax, Uniform, record
@@ -30,7 +31,6 @@ from zoo.attention import Attention, DenseSupport, Dot, ScaledDot, Softmax, Unif
 every_mechanism = pytest.mark.parametrize(
     ("score", "normaliser"), [(score, normaliser) for score in SCORES for normaliser in NORMALISERS]
 )
-every_mask = pytest.mark.parametrize("kind", MASKS)
 
 sizes = st.integers(1, 6)
 shapes = st.builds(Shape, st.integers(1, 3), st.integers(1, 3), sizes, sizes, st.integers(1, 5))
@@ -113,8 +113,7 @@ def check_unseen_by_some(
     assert torch.equal(before.gradients["query"][blind], after.gradients["query"][blind])
 
 
-@every_mechanism
-@every_mask
+@every_pair(score=SCORES.keys(), normaliser=NORMALISERS.keys(), kind=MASKS)
 def test_masks_for_every_mechanism_mask_and_dtype(score: str, normaliser: str, kind: str) -> None:
     for dtype in DTYPES:
         check_masks(score, normaliser, kind, dtype, Shape())

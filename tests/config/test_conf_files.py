@@ -17,6 +17,7 @@ import torch
 from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from small_data import small
+from tiers import all_slow_but
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -190,7 +191,8 @@ def test_a_mechanism_is_refused_by_a_model_that_has_no_place_for_it(group: str) 
             compose.compose([f"model={model}", f"{group}={names[number % len(names)]}"])
 
 
-@pytest.mark.parametrize("model", MODELS)
+# slow tier: `captioner` has the same places for mechanisms, and its encoder is built in a tenth of the time
+@pytest.mark.parametrize("model", all_slow_but(set(MODELS) - {"captioner_backbone"}, MODELS))
 def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str) -> None:
     for group in MECHANISMS:
         if composed(f"model={model}")["names"][group] is not None:
@@ -243,7 +245,7 @@ def test_a_number_of_a_mechanism_in_a_checkpoint_costs_nothing(group: str, name:
     for model in MODELS:
         if composed(f"model={model}")["names"][group] is None:
             continue
-        chosen = composed(f"model={model}", f"{group}={name}")
+        chosen = with_mechanism(model, group, name)
         with contextlib.suppress(ConfigError):
             built(chosen["model"])
             refused_or_built(chosen, set(numbers(chosen["model"])) - set(numbers(composed(f"model={model}")["model"])))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tiers import each_once
 
 from zoo.config.compose import compose, describe_choices
 
@@ -18,10 +18,9 @@ def test_the_trainer_may_set_the_number_of_epochs() -> None:
     assert compose(["model=gat", "data.max_epochs=4"])["data"]["max_epochs"] == 4
 
 
-@pytest.mark.parametrize("name", describe_choices("debug"))
-def test_every_debug_file_composes_with_every_model(name: str) -> None:
-    for model in describe_choices("model"):
-        assert compose([f"model={model}", f"debug={name}"])["data"]["num_workers"] == 0
+@each_once(name=describe_choices("debug").keys(), model=describe_choices("model").keys())
+def test_every_debug_file_composes_with_every_model(name: str, model: str) -> None:
+    assert compose([f"model={model}", f"debug={name}"])["data"]["num_workers"] == 0
 
 
 def test_a_limited_run_trains_on_three_batches_of_an_epoch(cli: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from attention_cases import DTYPES, MASKS, Run, Shape, assert_same, inputs, loss, masked, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import every_pair
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -125,7 +126,8 @@ SITES = {
     "mocha, advancing": partial(mocha_site, advance=2),
 }
 every_site = pytest.mark.parametrize("site", SITES.values(), ids=SITES.keys())
-every_mode = pytest.mark.parametrize("mode", ["training", "hard", "expected"])
+MODES = ("training", "hard", "expected")
+every_mode = pytest.mark.parametrize("mode", MODES)
 
 
 def in_mode(attend: Attention, mode: str) -> Attention:
@@ -367,9 +369,7 @@ def test_hard_mocha_is_softmax_over_the_chunk() -> None:
 # In Attention: masks, memory, precision, observation
 
 
-@every_site
-@every_mode
-@pytest.mark.parametrize("kind", MASKS)
+@every_pair(site=SITES, mode=MODES, kind=MASKS)
 def test_masks(site: Callable[..., Attention], mode: str, kind: str) -> None:
     """The law of masks for every dtype: rows of at most one, zeros where forbidden, nothing from unseen keys."""
     support, allowed = masked(kind, SHAPE)
@@ -677,6 +677,8 @@ for queries in (1, 3):
 """
 
 
+# slow tier, as it compiles for seconds; `test_compile` has a case of compiling in the fast tier
+@pytest.mark.slow
 def test_compiled() -> None:
     """In a process of its own, without the tests' type checker: steps in one graph, several queries beside it."""
     finished = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)

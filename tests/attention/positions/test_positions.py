@@ -25,6 +25,7 @@ from attention_cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from largest import Largest
+from tiers import each_once
 from torch import Tensor, nn
 
 from zoo.attention import (
@@ -245,8 +246,7 @@ def test_short_inputs(kind: str, length: int) -> None:
         assert result.context.isfinite().all()
 
 
-@every_kind
-@pytest.mark.parametrize("mask", MASKS)
+@each_once(kind=KINDS.keys(), mask=MASKS)
 def test_fused_and_recorded(kind: str, mask: str) -> None:
     """Fused as written out; a recorder changes nothing, in no precision, with dropout and without."""
     support, _ = masked(mask, SHAPE)

@@ -22,6 +22,7 @@ from attention_cases import (
     run,
     site,
 )
+from tiers import every_pair
 from torch import Tensor, nn
 
 from zoo.attention import (
@@ -58,8 +59,7 @@ def check_unchanged(attend: Attention, tensors: dict[str, Tensor], support: Supp
         assert_same(plain, observed)
 
 
-@every_mechanism
-@pytest.mark.parametrize("kind", MASKS)
+@every_pair(score=SCORES.keys(), normaliser=NORMALISERS.keys(), kind=MASKS)
 def test_dense_attention_is_not_changed(score: str, normaliser: str, kind: str) -> None:
     support, _ = masked(kind, SHAPE)
     for dtype in DTYPES:
@@ -67,8 +67,7 @@ def test_dense_attention_is_not_changed(score: str, normaliser: str, kind: str) 
         check_unchanged(attend, inputs(SHAPE, dtype), support)
 
 
-@every_mechanism
-@pytest.mark.parametrize("kind", ["none", "causal+any"])
+@every_pair(score=SCORES.keys(), normaliser=NORMALISERS.keys(), kind=["none", "causal+any"])
 def test_dense_attention_is_not_changed_under_autocast(score: str, normaliser: str, kind: str) -> None:
     support, _ = masked(kind, SHAPE)
     attend = site(score, normaliser, SHAPE, torch.float32, dropout=0.3)
@@ -123,8 +122,7 @@ def test_recording_with_gradient_agrees_with_the_fused_path(score: str, normalis
         assert_close(observed, run(attend, tensors, support), tolerance)
 
 
-@every_mechanism
-@pytest.mark.parametrize("over_edges", [False, True])
+@every_pair(score=SCORES.keys(), normaliser=NORMALISERS.keys(), over_edges=[False, True])
 def test_gradients_flow_from_recorded_weights(score: str, normaliser: str, over_edges: bool) -> None:
     """A penalty on the weights reaches whatever made them; without `grad` the weights are constants."""
     attend, tensors, support = site(score, normaliser, SHAPE), inputs(SHAPE), DenseSupport()

@@ -207,6 +207,8 @@ for module in SlidingWindow(radius=3, global_tokens=2), ShiftedWindows(window=4,
 """
 
 
+# slow tier, as it compiles for seconds; `test_compile` has a case of compiling in the fast tier
+@pytest.mark.slow
 def test_compiled() -> None:
     """In one graph; BigBird's draw would break it."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)

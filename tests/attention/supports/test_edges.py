@@ -7,6 +7,7 @@ import torch
 from attention_cases import NORMALISERS, SCORES, Run, Shape, assert_close, complete, inputs, run, site, weights_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import every_pair
 from torch import Tensor
 
 from zoo.attention import GAT, Attention, Constant, Degree, DenseSupport, EdgeSupport, Softmax, Uniform
@@ -37,14 +38,17 @@ def as_edges(dense: Run) -> Run:
     return Run(dense.context[0].transpose(0, 1), gradients)
 
 
-@every_score
-@every_normaliser
-@pytest.mark.parametrize(("queries", "keys"), [(5, 4), (4, 4), (1, 6), (6, 1)])
-@pytest.mark.parametrize("limit", [8, 1 << 60])
+@every_pair(
+    score=SCORES.keys(),
+    normaliser=NORMALISERS.keys(),
+    sizes=[(5, 4), (4, 4), (1, 6), (6, 1)],
+    limit=[8, 1 << 60],
+)
 def test_edges_of_a_complete_graph_are_dense_attention(
-    score: str, normaliser: str, queries: int, keys: int, limit: int, monkeypatch: pytest.MonkeyPatch
+    score: str, normaliser: str, sizes: tuple[int, int], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sparse, "_CACHED", limit)
+    queries, keys = sizes
     shape = SHAPE._replace(queries=queries, keys=keys)
     attend, tensors, flat = site(score, normaliser, shape), inputs(shape), nodes(queries, keys)
     support = complete(queries, keys)
@@ -96,9 +100,7 @@ def test_repeated_edges_count_each_time(score: str, normaliser: str) -> None:
     assert (context[0] - run(attend, tensors, once).context[0]).abs().max() > 1e-3
 
 
-@every_score
-@every_normaliser
-@pytest.mark.parametrize("count", [3, 0])
+@every_pair(score=SCORES.keys(), normaliser=NORMALISERS.keys(), count=[3, 0])
 def test_isolated_nodes_give_zeros(score: str, normaliser: str, count: int) -> None:
     attend, tensors = site(score, normaliser, SHAPE), nodes(5)
     support = EdgeSupport.from_edges(torch.tensor([[1, 2, 2], [0, 0, 3]])[:, :count], 5)

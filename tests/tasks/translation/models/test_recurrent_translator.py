@@ -23,13 +23,15 @@ from recurrent_cases import (
     mechanism,
     translator,
 )
+from tiers import each_once
 
 from zoo.attention import record
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.targets import Targets
 
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)
-every_admitted = pytest.mark.parametrize("path", ADMITTED, ids=lambda path: path.stem)
+with_one_decoder = each_once(decoder=DECODERS.keys(), path=ADMITTED)
+"""In the fast tier, where each mechanism is built with every decoder but decodes with one of them."""
 
 
 @every_decoder
@@ -44,8 +46,7 @@ def test_every_mechanism_is_admitted_or_refused_in_a_sentence(decoder: str, path
     assert "\n" not in str(refusal.value)
 
 
-@every_decoder
-@every_admitted
+@with_one_decoder
 def test_steps_are_the_pass_over_all_positions(decoder: str, path: Path) -> None:
     """Gradients too, although those of weights are one product in the pass and one for each step otherwise."""
     net = translator(decoder, mechanism(path))
@@ -55,8 +56,7 @@ def test_steps_are_the_pass_over_all_positions(decoder: str, path: Path) -> None
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@every_decoder
-@every_admitted
+@with_one_decoder
 def test_padding_and_company_change_nothing(decoder: str, path: Path) -> None:
     net = translator(decoder, mechanism(path))
     whole = net.whole(SOURCE, TARGET.read)
@@ -67,8 +67,7 @@ def test_padding_and_company_change_nothing(decoder: str, path: Path) -> None:
     torch.testing.assert_close(net.whole(longer, TARGET.read), whole, **EXACT)
 
 
-@every_decoder
-@every_admitted
+@with_one_decoder
 def test_hypotheses_take_their_state_with_them(decoder: str, path: Path) -> None:
     """Several hypotheses of a sentence, reordered, and sentences that leave: as rows that are decoded on their own."""
     net = translator(decoder, mechanism(path))
@@ -95,8 +94,7 @@ def test_hypotheses_take_their_state_with_them(decoder: str, path: Path) -> None
     assert (covered[0, :, 4:] == 1.0).all()  # padding
 
 
-@every_decoder
-@every_admitted
+@with_one_decoder
 def test_a_recorder_changes_nothing_and_sees_all_steps(decoder: str, path: Path) -> None:
     net = translator(decoder, mechanism(path))
     plain = net.whole(SOURCE, TARGET.read)
