@@ -95,7 +95,9 @@ def test_no_export_has_the_name_of_a_module(package: str) -> None:
     ("options", "most"),
     [
         (["model=gat", "data.nodes=240", "data.classes=3", "data.tags=4", "data.trusted=2", "data.distractors=2"], 108),
-        (["model=sasrec", "data.users=40", "data.items=20"], 151),
+        pytest.param(
+            ["model=sasrec", "data.users=40", "data.items=20"], 151, marks=pytest.mark.slow
+        ),  # the slow tier: a second process
     ],
     ids=["gat", "sasrec"],
 )

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import all_slow_but
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -38,6 +39,8 @@ from zoo.attention import (
 from zoo.tasks.graph.models import GraphAttentionNet
 
 CHECKS: dict[str, Callable[[], None]] = {}
+FAST = ("fused_attention", "attention_over_edges", "a_decoders_steps_share_a_graph")
+"""One of each kind; the others are slow, as each compiles for seconds."""
 
 
 def check(function: Callable[[], None]) -> Callable[[], None]:
@@ -218,14 +221,19 @@ def a_decoders_steps_share_a_graph() -> None:
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(zoo.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, check=False)
+def outcomes(request: pytest.FixtureRequest) -> dict[str, str]:
+    items = [each for each in request.session.items if each.path == request.path]
+    names = [each.callspec.params["name"] for each in items]  # type: ignore[attr-defined]
+    paths = [str(Path(zoo.__file__).parents[1]), str(Path(__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, __file__, *names], capture_output=True, text=True, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", all_slow_but(FAST, CHECKS))
 def test_compiled(name: str, outcomes: dict[str, str]) -> None:
     assert outcomes[name] == "", outcomes[name]
 
@@ -239,4 +247,4 @@ def outcome(function: Callable[[], None]) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: outcome(function) for name, function in CHECKS.items()}))
+    print(json.dumps({name: outcome(CHECKS[name]) for name in sys.argv[1:]}))

@@ -12,6 +12,7 @@ import torch
 from attention_cases import NORMALISERS, SEQUENCE_SCORES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import each_once
 from torch import Tensor, nn
 
 from zoo.attention import (
@@ -179,8 +180,7 @@ STEPPED: dict[str, Callable[..., MultiheadAttention]] = {
 NOT_BY_STEPS = (*NOT_CAUSAL, "bigbird")
 
 
-@pytest.mark.parametrize("key_heads", [2, 1])
-@pytest.mark.parametrize("name", STEPPED)
+@each_once(name=STEPPED.keys(), key_heads=[2, 1])
 def test_steps_are_the_rows_of_the_whole_pass(name: str, key_heads: int) -> None:
     """Self-attention that continues from its memory, by parts of any size, with padding and without."""
     torch.default_generator.manual_seed(3)

@@ -61,6 +61,8 @@ def test_reading_them_is_a_checkpoint_error(hostile: tuple[dict[str, Path], Path
             checkpoint.load(hostile[0][name])
 
 
+# slow tier: refuses in a process of its own what the tests beside it refuse in this one
+@pytest.mark.slow
 def test_refusing_takes_little_memory(hostile: tuple[dict[str, Path], Path]) -> None:
     """The files are refused one after the other, in a process of their own, whose peak memory is read."""
     code = """
@@ -103,16 +105,32 @@ def test_training_from_them(hostile: tuple[dict[str, Path], Path], cli: Any, key
         (b"cbuiltins\nbytearray\n\x8a\x05\x00\xe8vH\x17\x85R.", "builtins.bytearray"),
         (b"ctorch\nTensor\n\x8a\x05\x00\xe8vH\x17\x85R.", "torch.Tensor"),
         (b")" + b"\x85" * 1_000_001 + b".", "more than 1,000,000 parts"),
-        (b"N" * 34_000_000 + b".", "33,554,432 values"),
+        # slow tier: ten seconds of counting; the test after it counts to a lower limit
+        pytest.param(b"N" * 34_000_000 + b".", "33,554,432 values", marks=pytest.mark.slow),
     ],
 )
 def test_what_torch_would_take_memory_for(tiny_run: Path, tmp_path: Path, code: bytes, said: str) -> None:
+    path = with_pickle(code, tiny_run, tmp_path)
+    with pytest.raises(CheckpointError, match=said):
+        checkpoint.read(path)
+
+
+def test_values_are_counted(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.checkpoints.untrusted._MOST_CODES", 1000)
+    with pytest.raises(CheckpointError, match="1,000 values"):
+        checkpoint.read(with_pickle(b"N" * 1000 + b".", tiny_run, tmp_path))
+    with pytest.raises(CheckpointError) as refusal:
+        checkpoint.read(with_pickle(b"N" * 900 + b".", tiny_run, tmp_path))
+    assert "1,000 values" not in str(refusal.value)
+
+
+def with_pickle(code: bytes, tiny_run: Path, tmp_path: Path) -> Path:
+    """A checkpoint whose pickle is this code."""
     path = tmp_path / "large.ckpt"
     with zipfile.ZipFile(tiny_run / "checkpoints" / "best.ckpt") as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
             new.writestr(name, b"\x80\x02" + code if name.endswith("data.pkl") else old.read(name))
-    with pytest.raises(CheckpointError, match=said):
-        checkpoint.read(path)
+    return path
 
 
 def test_storages_that_reach_beyond_their_members(tmp_path: Path) -> None:

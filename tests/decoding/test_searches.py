@@ -11,6 +11,7 @@ import torch
 from decoder_cases import BEGIN, END, KINDS, Table, begins, made, sources, table
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import every_pair
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.attention import record
@@ -57,9 +58,7 @@ def generate(search: Any, decoder: Any, source: Any, which: list[int]) -> list[l
     return search(decoder, source, begins(len(which)), end=END, longest=limits, **more)
 
 
-@every_kind
-@pytest.mark.parametrize("name", ["beam", "greedy", "sampling"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@every_pair(kind=KINDS, name=["beam", "greedy", "sampling"], dtype=[torch.float64, torch.float32])
 def test_a_sentence_has_the_same_hypotheses_in_any_batch(kind: str, name: str, dtype: torch.dtype) -> None:
     """Alone, in any order, among any others, with and without padding."""
     decoder, source, search = made(kind).to(dtype), sources(LENGTHS), searches(kind)[name]

@@ -25,7 +25,14 @@ def test_every_domain_is_named() -> None:
     assert set(re.findall(r"^  _target_: zoo\.tasks\.(\w+)\.", models, re.MULTILINE)) == set(DOMAINS)
 
 
-@pytest.mark.parametrize(("name", "after"), [(name, after) for name, each in DOMAINS.items() for after in each.stops])
+STOPS = [(name, after) for name, each in DOMAINS.items() for after in each.stops]
+ONE_STOP = [(name, each.stops[number % 2 - 1]) for number, (name, each) in enumerate(DOMAINS.items())]
+"""Of each domain: its last one and its first one in turn; the others are slow."""
+
+
+@pytest.mark.parametrize(
+    ("name", "after"), [pytest.param(*each, marks=[] if each in ONE_STOP else pytest.mark.slow) for each in STOPS]
+)
 def test_an_interrupted_run_is_continued_exactly(trained_on: Trained, cli: Any, name: str, after: int) -> None:
     tiny, random, *_ = DOMAINS[name]
     assert same_run(stopped_and_continued(cli, [*tiny, *random], after), trained_on(name))

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
+from tiers import all_slow_but
 
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
@@ -102,7 +103,8 @@ def compared(one: str | Path, other: str | Path) -> None:
     assert words[0] == words[1]
 
 
-@pytest.mark.parametrize("case", CASES)
+# slow tier: what `all` has too, and workers, whose copies take processes of their own
+@pytest.mark.parametrize("case", all_slow_but(("all", "plateau", "patience"), CASES))
 def test_interrupted_before_any_batch(case: str, train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the run's directory, taken after each save, is what `kill -9` leaves; all are run to their end."""
     given = CASES[case]

@@ -163,7 +163,8 @@ def dense_run(run_dir: str, *, workers: int, every: int) -> dict[str, Any]:
     return run.train(RunConfig({**made, "run_dir": run_dir}))
 
 
-@pytest.mark.parametrize("every", [0, 1000])
+# slow tier: the same kill, of a run that has saved nothing
+@pytest.mark.parametrize("every", [0, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_worker_that_is_killed(
     dense: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: Any, every: int
 ) -> None:

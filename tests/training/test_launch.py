@@ -90,13 +90,13 @@ def wait_for(path: Path, timeout: float = 60) -> None:
 
 
 def test_two_processes_give_the_figures_of_one(cli: Any, begun: Any, tiny: list[str]) -> None:
-    options = [*tiny, "data.max_epochs=10"]
+    options = [*tiny, "data.max_epochs=4"]
     two_of_them = begun(*options, *TWO, "run_dir=two")
     assert cli("train", *options, "run_dir=one").code == 0
     code, said = ended(two_of_them)
     assert code == 0, said
     assert said.count("gat on planted_graph, attention=gat") == 1  # the first process alone speaks
-    assert said.count("10/10") == 1
+    assert said.count("4/4") == 1
     for name in ("best", "last"):
         one, two = (checkpoint.read(f"{run}/checkpoints/{name}.ckpt") for run in ("one", "two"))
         assert one["global_step"] == two["global_step"]
@@ -107,7 +107,7 @@ def test_two_processes_give_the_figures_of_one(cli: Any, begun: Any, tiny: list[
     files = {path.relative_to("one") for path in Path("one").rglob("*")}
     assert {path.relative_to("two") for path in Path("two").rglob("*")} == files
     with open("two/metrics.csv", newline="") as file:
-        assert [int(row["epoch"]) for row in csv.DictReader(file) if row["val/loss"]] == list(range(10))
+        assert [int(row["epoch"]) for row in csv.DictReader(file) if row["val/loss"]] == list(range(4))
     # a checkpoint's figures do not depend on the number of processes that found them
     best = Path("two/checkpoints/best.ckpt")
     for split in ("train", "val", "test"):
@@ -170,6 +170,8 @@ def test_what_several_processes_cannot_do(cli: Any, tiny: list[str], tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+# slow tier: starts two processes and kills one, as others here; the test before it starts two in the fast tier
+@pytest.mark.slow
 def test_a_killed_process_ends_the_run(begun: Any, tiny: list[str], tmp_path: Path) -> None:
     process = begun(*tiny, *LONG, *TWO, "run_dir=run")
     wait_for(tmp_path / "run" / "checkpoints" / "last.ckpt")

@@ -133,7 +133,8 @@ def test_the_last_epoch_is_said_also_where_epochs_are_short(clock: Any) -> None:
     assert len(numbers) == len(set(numbers)) <= 3
 
 
-@pytest.mark.parametrize("columns", [80, 40])
+# slow tier: a whole run again; `test_no_line_is_wider_than_the_terminal` has many widths
+@pytest.mark.parametrize("columns", [pytest.param(80, marks=pytest.mark.slow), 40])
 def test_a_run_on_a_terminal(tmp_path: Path, tiny: list[str], columns: int) -> None:
     """A real terminal, as far as a program can tell: nothing on it is wider than it is, and its cursor comes back."""
     ours, theirs = pty.openpty()

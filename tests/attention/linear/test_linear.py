@@ -11,6 +11,7 @@ import torch
 from attention_cases import DTYPES, Shape, assert_same, inputs, loss, masked, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import each_once
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -183,8 +184,7 @@ def test_decoding_in_parts(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     test_in_multi_head(kind, 2)
 
 
-@every_kind
-@pytest.mark.parametrize("causal", [False, True])
+@each_once(kind=KINDS.keys(), causal=[False, True])
 def test_second_derivatives_in_parts(kind: str, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     in_parts(monkeypatch)
     shape = Shape(1, 1, 5, 5, 2)

@@ -90,6 +90,8 @@ def test_a_frozen_backbone_without_weights_is_named(cli: Any) -> None:
     assert cli("check", *options, "model.net.encoder.tuned_from=stem").code == 0
 
 
+# slow tier: runs a large encoder three times; the test after it reads kept features once
+@pytest.mark.slow
 @RANDOM
 def test_a_frozen_backbone_reads_each_picture_once_for_all_runs(cli: Any) -> None:
     frozen = [

@@ -162,6 +162,8 @@ def pointing(weights: Tensor, gold: Tensor, owners: Tensor, of: Tensor) -> float
     return torch.stack(found).float().mean().item()
 
 
+# slow tier: trains until something is learned; planted baskets have such a test in the fast tier
+@pytest.mark.slow
 def test_attention_finds_the_phrase_and_means_do_not() -> None:
     """Smaller reviews, so that it takes seconds: with more epochs means would learn these by heart and then learn."""
     reviews = plant(reviews=600, sentences=12, words=8)

@@ -127,6 +127,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return found
 
 
+# slow tier: trains until something is learned; the test after it takes the same way with a stored model
+@pytest.mark.slow
 def test_attention_of_a_planted_graph_is_faithful_and_uniform_weights_are_not(
     trained: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

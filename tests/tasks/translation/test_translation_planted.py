@@ -183,6 +183,8 @@ def content_words(net: RecurrentTranslator, batch: TranslationBatch) -> tuple[fl
     return right[has_origin].float().mean().item(), pointed[has_origin].float().mean().item()
 
 
+# slow tier: trains until something is learned; planted baskets have such a test in the fast tier
+@pytest.mark.slow
 def test_attention_finds_the_origins_and_means_do_not() -> None:
     """Short sentences, so that it takes seconds."""
     data = planted_translation(pairs=1500, held_out=200, longest=6, max_epochs=1, batch_size=32, eval_batch_size=400)

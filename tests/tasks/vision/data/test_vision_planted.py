@@ -202,6 +202,8 @@ def accuracy(attend: AttentionFactory, pictures: ImageSet, steps: int, batch: in
         return float((net.eval()(pixels[val]).argmax(1) == labels[val]).float().mean())
 
 
+# slow tier: trains until something is learned; planted baskets have such a test in the fast tier
+@pytest.mark.slow
 def test_attention_finds_the_digit_and_a_mean_does_not() -> None:
     pictures = plant(train=2000, val=300, test=1, rows=2, columns=2, colours=8, noise=0)
     softmax = AttentionFactory(score=ScaledDot, normalizer=Softmax)

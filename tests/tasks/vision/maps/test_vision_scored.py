@@ -193,7 +193,8 @@ def test_cam_adds_up_to_the_logit(kind: str) -> None:
             np.testing.assert_allclose(found[b], positive / (positive.sum() or 1), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["swin", "vit"])
+# slow tier: hundreds of passes through a second net
+@pytest.mark.parametrize("kind", ["swin", pytest.param("vit", marks=pytest.mark.slow)])
 def test_saliency_is_the_slope_at_each_pixel(kind: str) -> None:
     """Saliency equals finite differences: two passes with one pixel changed, the maximum over channels."""
     torch.manual_seed(0)
