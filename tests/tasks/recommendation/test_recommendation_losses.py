@@ -37,7 +37,7 @@ class Case:
 
     def drawn(self, count: int, seed: int = 0) -> list[list[int]]:
         torch.manual_seed(seed)
-        return NegativeSampler.of(self.batch).draw(self.users, count).tolist()
+        return NegativeSampler.from_batch(self.batch).draw(self.users, count).tolist()
 
     def agrees(self, found: Tensor, expected: Tensor) -> None:
         """Compares value and gradients; the loss is divided by the number of targets."""

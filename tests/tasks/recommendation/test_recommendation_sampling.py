@@ -18,18 +18,18 @@ from zoo.tasks.recommendation.sampling import Distribution, NegativeSampler
 )
 def test_the_unseen_items_are_numbered_in_order(case):
     items, seen = case
-    unseen = NegativeSampler.of(users([[0]] * len(seen), items=items, seen=[sorted(each) for each in seen]))
+    unseen = NegativeSampler.from_batch(users([[0]] * len(seen), items=items, seen=[sorted(each) for each in seen]))
     for user, each in enumerate(seen):
         left = [item for item in range(items) if item not in each]
         assert unseen.left[user] == len(left)
-        assert unseen.at(torch.full((len(left),), user), torch.arange(len(left))).tolist() == left
+        assert unseen.select(torch.full((len(left),), user), torch.arange(len(left))).tolist() == left
         had = unseen.has_seen(torch.full((items,), user), torch.arange(items))
         assert had.tolist() == [item in each for item in range(items)]
 
 
 def test_draws_are_uniform_over_what_a_user_has_not_seen():
     seen = [[0, 1, 2, 5, 9], [], [3], [0, 19], list(range(19))]
-    unseen = NegativeSampler.of(users([[0]] * len(seen), items=20, seen=seen))
+    unseen = NegativeSampler.from_batch(users([[0]] * len(seen), items=20, seen=seen))
     torch.manual_seed(0)
     drawn = unseen.draw(numbers([4, 3, 2, 1, 0, 0]), 8000)
     assert drawn.shape == (6, 8000)
@@ -51,14 +51,14 @@ def test_large_numbers_of_items_are_all_drawn_equally():
 
 def test_the_row_of_unknown_items_is_never_drawn():
     batch = users([[0], [0]], items=4, seen=[[0, 3], [1]], names=["a", "b", "c", UNKNOWN])
-    drawn = NegativeSampler.of(batch).draw(numbers([0, 1]), 200)
+    drawn = NegativeSampler.from_batch(batch).draw(numbers([0, 1]), 200)
     assert set(drawn[0].tolist()) == {1, 2}
     assert set(drawn[1].tolist()) == {0, 2}
 
 
 def test_a_user_who_has_chosen_everything_is_named_in_an_error():
     with pytest.raises(DataError, match="user 1 of a batch has chosen all 3 items"):
-        NegativeSampler.of(users([[0], [0]], items=3, seen=[[0], [0, 1, 2]])).draw(numbers([0]), 1)
+        NegativeSampler.from_batch(users([[0], [0]], items=3, seen=[[0], [0, 1, 2]])).draw(numbers([0]), 1)
 
 
 COUNTS = [0, 50, 3, 3, 20, 1]

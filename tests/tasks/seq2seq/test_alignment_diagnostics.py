@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.tasks.seq2seq.alignment_diagnostics import AlignmentCollapseMonitor, measured
+from zoo.tasks.seq2seq.alignment_diagnostics import AlignmentCollapseMonitor, measure
 
 STEPS = torch.tensor([[True] * 5, [True] * 4 + [False], [True] * 2 + [False] * 3])
 PLACES = torch.tensor([[True] * 6, [True] * 3 + [False] * 3, [True] * 6])
@@ -22,7 +22,7 @@ def masked(weights: Tensor) -> Tensor:
 
 def test_against_loops() -> None:
     weights = torch.rand(3, 5, 6, generator=torch.Generator().manual_seed(0)) / 6
-    found = measured(masked(weights), STEPS, PLACES)
+    found = measure(masked(weights), STEPS, PLACES)
     nothing, everywhere, one_place = [], [], []
     for text in range(3):
         steps, places = int(STEPS[text].sum()), int(PLACES[text].sum())
@@ -61,8 +61,8 @@ def test_a_collapse_is_told_once_and_not_at_the_beginning(kind: str) -> None:
             warnings.simplefilter("always")
             collapse.notice()
         seen.append([str(each.message) for each in caught])
-        for measure in collapse.measures.values():
-            measure.reset()  # type: ignore[operator]
+        for metric in collapse.measures.values():
+            metric.reset()  # type: ignore[operator]
     assert [len(messages) for messages in seen] == [0, 0, 1, 0, 0, 0]
     assert seen[2][0].startswith(f"the alignment of net.decoder has collapsed (val/alignment_{kind}=1.00 in 3")
 
@@ -73,4 +73,4 @@ def test_what_is_sound_or_spread_on_purpose_is_no_collapse() -> None:
         for _ in range(4):
             collapse.update(shaped(kind), STEPS, PLACES)
             collapse.notice()
-    assert "val/alignment_everywhere" not in collapse.named()
+    assert "val/alignment_everywhere" not in collapse.to_log()

@@ -7,7 +7,15 @@ import math
 import pytest
 import torch
 
-from zoo.tasks.speech.alignment_metrics import centres, covered, diagonality, distances, monotonic_steps, runs, sounding
+from zoo.tasks.speech.alignment_metrics import (
+    centres,
+    count_covered,
+    diagonality,
+    distances,
+    find_voiced,
+    monotonic_steps,
+    runs,
+)
 
 DIAGONAL = torch.eye(4, dtype=torch.float64)
 
@@ -35,15 +43,15 @@ def test_the_diagonal_has_diagonality_one() -> None:
 
 
 def test_places_are_covered_by_the_weights_of_all_steps() -> None:
-    assert covered(DIAGONAL[:2]) == (2, 4)
-    assert covered(torch.full((2, 4), 0.25)) == (0, 4)
-    assert covered(torch.full((3, 4), 0.25)) == (4, 4)
+    assert count_covered(DIAGONAL[:2]) == (2, 4)
+    assert count_covered(torch.full((2, 4), 0.25)) == (0, 4)
+    assert count_covered(torch.full((3, 4), 0.25)) == (4, 4)
 
 
 def test_a_place_sounds_if_it_has_a_frame_of_a_token() -> None:
     spans = torch.tensor([[2, 3], [3, 3], [9, 11]])
-    assert sounding(spans, 4, 4).tolist() == [True, False, True, False]
-    assert sounding(spans[1:2], 4, 4).tolist() == [False] * 4
+    assert find_voiced(spans, 4, 4).tolist() == [True, False, True, False]
+    assert find_voiced(spans[1:2], 4, 4).tolist() == [False] * 4
 
 
 def test_neighbours_with_one_span_are_one_run() -> None:

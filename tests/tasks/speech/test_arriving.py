@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from zoo.errors import DataError
 from zoo.tasks.speech import Features
 from zoo.tasks.speech.data.features import Normalised, Scale
-from zoo.tasks.speech.data.resampling import resampled
+from zoo.tasks.speech.data.resampling import resample
 from zoo.tasks.speech.streaming_audio import StreamingFeatures, StreamingResampler, read_audio_stream, refusal
 
 CUTS = st.lists(st.integers(0, 3000), max_size=6)
@@ -36,7 +36,7 @@ def in_parts(hear: Callable[..., Any], x: np.ndarray, cuts: list[int]) -> np.nda
 def test_resampled_in_parts(rate: int, length: int, cuts: list[int]) -> None:
     x = sound(length, length)
     found = in_parts(StreamingResampler(rate, 8000).hear, x, cuts)
-    np.testing.assert_allclose(found, resampled(x, rate, 8000), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, resample(x, rate, 8000), rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=12, deadline=None)

@@ -12,7 +12,7 @@ from recogniser_cases import batch, language, recogniser, utterance
 from zoo.attention import Additive, AttentionFactory, Monotonic, MonotonicChunkwise, ScorePair, Softmax, record
 from zoo.decoding import force_decode
 from zoo.errors import ConfigError, DataError
-from zoo.tasks.seq2seq.decoding_options import chosen
+from zoo.tasks.seq2seq.decoding_options import choose_decoding
 from zoo.tasks.seq2seq.text_codec import BEGIN, END
 from zoo.tasks.speech.batch import SpeechBatch
 from zoo.tasks.speech.models.ctc import JointDecoder
@@ -86,7 +86,7 @@ def test_the_search_asks_both() -> None:
     torch.testing.assert_close(scores, torch.tensor([each.score for each in best]).double(), rtol=1e-6, atol=1e-6)
     assert [each[0].score for each in spelled.write(made)] != [each.score for each in best]
     assert module.protocol().endswith(", CTC 0.4")
-    samples = chosen(module.writing, sample=True, seed=1)
+    samples = choose_decoding(module.writing, sample=True, seed=1)
     assert [x[0].tokens for x in module.write(made, samples)] == [x[0].tokens for x in spelled.write(made, samples)]
 
 
@@ -99,7 +99,7 @@ def test_texts_end_where_guided_attention_passes_all_places() -> None:
     for joint in (0.0, 0.3):
         guided.joint = free.joint = joint
         for width in (1, 3):
-            writing = chosen(guided.writing, beam=width)
+            writing = choose_decoding(guided.writing, beam=width)
             best = [each[0] for each in guided.write(made, writing)]
             weights = guided.forced(made, best).weights
             assert weights is not None

@@ -30,7 +30,7 @@ from zoo.tasks.seq2seq.text_codec import TextCodec
 from zoo.tasks.speech import Features, ListenAttendSpell, PyramidalRNNEncoder, Recogniser
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.data.features import Normalised, Scale
-from zoo.tasks.speech.data.resampling import resampled
+from zoo.tasks.speech.data.resampling import resample
 from zoo.text import Characters
 
 MELS = 8
@@ -89,7 +89,7 @@ def test_rows_are_the_text_of_the_whole(
     rows = list(csv.DictReader(io.StringIO(out)))
     normalised = Normalised.from_state(made.about["data"]["features"])
     samples, rate = soundfile.read(path, dtype="float32")
-    x = normalised(normalised.features.of(resampled(samples, rate, 8000)))
+    x = normalised(normalised.features.of(resample(samples, rate, 8000)))
     source = Frames(torch.from_numpy(x).unsqueeze(0), torch.tensor([len(x)]))
     [[expected]] = made.writing(made.net, source, ["x"])
     assert [row["token"] for row in rows] == language().pieces(expected.tokens)

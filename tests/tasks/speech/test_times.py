@@ -12,7 +12,7 @@ from recogniser_cases import STRIDE, batch, language, telling
 
 from zoo.errors import ConfigError
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.speech.alignment_metrics import focus, onsets, spoken
+from zoo.tasks.speech.alignment_metrics import find_spans, focus, onsets
 from zoo.tasks.speech.timestamp_writers import ctm, text_grid, time_file
 from zoo.tasks.speech.timestamps import Timed, Times, times_of
 
@@ -33,9 +33,9 @@ def test_a_token_begins_where_half_of_its_weight_is_given() -> None:
 
 def test_a_token_ends_where_the_next_one_begins() -> None:
     weights = torch.eye(4, dtype=torch.float64)[[0, 1, 3]]
-    assert spoken(weights, 2, 2, 8).tolist() == [[1.0, 3.0], [3.0, 7.0]]
-    assert spoken(weights, 3, 2, 8).tolist() == [[1.0, 3.0], [3.0, 7.0], [7.0, 8.0]]  # no end was written
-    assert spoken(weights[:1], 0, 2, 8).shape == (0, 2)
+    assert find_spans(weights, 2, 2, 8).tolist() == [[1.0, 3.0], [3.0, 7.0]]
+    assert find_spans(weights, 3, 2, 8).tolist() == [[1.0, 3.0], [3.0, 7.0], [7.0, 8.0]]  # no end was written
+    assert find_spans(weights[:1], 0, 2, 8).shape == (0, 2)
 
 
 def test_words_are_from_their_first_token_to_their_last() -> None:

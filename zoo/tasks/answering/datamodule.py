@@ -178,7 +178,7 @@ class AnswerData(TaskData):
         is_short = self._find_short(records, encoders)
         learns &= is_short
         language, names = self._language(list(encoders.values()), learns), self.answer_names(records, learns)
-        rows = {column: encoder.encoded(language) for column, encoder in encoders.items()}
+        rows = {column: encoder.encode(language) for column, encoder in encoders.items()}
         if not is_short.all():
             chosen = np.flatnonzero(is_short)
             records, learns = records.select(chosen), learns[is_short]
@@ -316,7 +316,7 @@ class VQAData(AnswerData):
     def read_records(self) -> PictureQuestions:
         source, fit = self.source, self.options.fit(3)
         records = source.read(reading=replace(source.reading, fit=fit)) if source.is_own else source.read()
-        self.preprocessing = self.options.preprocessing(3, records.size)
+        self.preprocessing = self.options.make_preprocessing(3, records.size)
         return records
 
     def make_content(

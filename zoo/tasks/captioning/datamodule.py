@@ -146,7 +146,7 @@ class CaptionData(TaskData):
 
     def read(self) -> Content:
         pictures = normalize_captions(self._pictures(), lower=self.lower, punctuation=self.punctuation)
-        self.preprocessing = self.options.preprocessing(3, pictures.size)
+        self.preprocessing = self.options.make_preprocessing(3, pictures.size)
         captions = pictures.captions
         if captions is None:
             return Content(pictures, self._trained_language(), None, np.zeros(len(pictures) + 1, dtype=np.int64))
@@ -170,7 +170,7 @@ class CaptionData(TaskData):
             )
         else:
             language = self._trained_language()
-        tokens = encoder.encoded(language)
+        tokens = encoder.encode(language)
         if self.trained is None and self.max_length is not None:
             left_out = int((tokens.lengths[learns] > self.max_length).sum())
             if left_out:

@@ -25,7 +25,7 @@ from zoo.tasks.images.cell_maps import box_mask, upsample_cells
 from zoo.tasks.seq2seq.batch import segment_target
 from zoo.tasks.seq2seq.explanation import PerturbableSource, Seq2SeqExample, Seq2SeqExplainer
 from zoo.tasks.seq2seq.text_codec import WordSegmentation
-from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, by_word
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, merge_by_word
 from zoo.tasks.vision.plots import Box
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Words:
         boxes: Float[Tensor, "m 4"] | None = None,
     ) -> None:
         self.words, self.grid = spelled.words, grid
-        self.weights = by_word(weights, spelled.owners, range(weights.shape[1])).float().cpu()
+        self.weights = merge_by_word(weights, spelled.owners, range(weights.shape[1])).float().cpu()
         self.boxes = None if boxes is None else _merge_boxes(boxes.cpu(), spelled)
 
     @cached_property

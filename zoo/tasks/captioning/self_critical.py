@@ -14,7 +14,7 @@ from zoo.decoding.sampling import Sampling
 from zoo.nn.seq2seq.model import Seq2SeqModel
 from zoo.tasks.captioning.batch import ReadableCaptionBatch
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
-from zoo.tasks.seq2seq.targets import Targets, padded
+from zoo.tasks.seq2seq.targets import Targets, pad_sequences
 from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.text import CIDEr
 
@@ -61,7 +61,7 @@ class SelfCritical(nn.Module):
 
 def log_probability(net: Seq2SeqModel, source: Any, written: Sequence[Hypothesis]) -> Float[Tensor, " b"]:
     """Returns the logarithm of the probability that each text is drawn with; padding and the begin never are."""
-    tokens, lengths = (each.to(source.lengths.device) for each in padded([each.target(END) for each in written]))
+    tokens, lengths = (each.to(source.lengths.device) for each in pad_sequences([each.target(END) for each in written]))
     targets = Targets(tokens, lengths)
     logits = net.whole(source, targets.read).clone()
     logits[..., [PAD, BEGIN]] = -torch.inf

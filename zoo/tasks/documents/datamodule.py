@@ -26,7 +26,7 @@ from zoo.tasks.data_summary import Vocabulary as Known
 from zoo.tasks.documents.batch import Document, DocumentBatch
 from zoo.tasks.documents.data.augmentation import Augmentation, AugmentedView
 from zoo.tasks.documents.data.corpus import Corpus
-from zoo.tasks.documents.data.encoding import DocumentTokenizer, counted, numbered
+from zoo.tasks.documents.data.encoding import DocumentTokenizer, count_tokens, encode_sentences
 from zoo.tasks.documents.data.readers import MOST_TOKENS, ReaderOptions, read_texts_at, texts_as_written
 from zoo.tasks.documents.label_set import LabelSet
 from zoo.tasks.documents.small_data import choose_min_count, choose_word_dropout
@@ -171,7 +171,7 @@ class DocumentData(TaskData):
             lengths[number] = max(1, sum(len(each.names) for each in sentences))
             cut += was_cut
             if learns[number] and limit.permits(lengths[number]):
-                counts.update(counted(sentences))
+                counts.update(count_tokens(sentences))
         if cut:
             most = {"max_sentences": splitting.max_sentences, "max_words": splitting.max_words}
             said = " and ".join(f"data.{name}={value}" for name, value in most.items() if value is not None)
@@ -284,7 +284,7 @@ class DocumentData(TaskData):
             spare=int((splits == NONE).sum()),
             labels=count_labels(corpus.label_names, corpus.labels, splits),
             longest=Longest.find(self._unit, corpus.ids, content.lengths),
-            vocabularies=[self._known(content, splits)],
+            vocabularies=[self._make_vocabulary(content, splits)],
         )
 
     @property
@@ -293,7 +293,7 @@ class DocumentData(TaskData):
         kind: str = self.splitting.tokeniser.state()["kind"]
         return kind.removesuffix("s")
 
-    def _known(self, content: Content, splits: Int[np.ndarray, " n"]) -> Known:
+    def _make_vocabulary(self, content: Content, splits: Int[np.ndarray, " n"]) -> Known:
         """Returns the vocabulary and what it lacks of held-out texts, of which some are split into tokens again."""
         unknown, most = {}, None
         for name in SPLITS[1:]:
@@ -379,7 +379,7 @@ class _Encoded(Sequence[Document]):
         split = int(corpus.splits[number])
         label: Any = corpus.labels[number]
         document = Document(
-            sentences=numbered(vocabulary, sentences),
+            sentences=encode_sentences(vocabulary, sentences),
             label=label.tolist(),
             id=corpus.ids[number],
             gold_words=None if gold is None else [each for sentence in sentences for each in sentence.gold or ()],
@@ -387,9 +387,9 @@ class _Encoded(Sequence[Document]):
             split=SPLITS[split] if split >= 0 else "",
             spelled=([each.spelled() for each in sentences] or [[""]]) if self.spelled else None,
         )
-        return document if not self.shortcut else self._with_shortcut(document, number)
+        return document if not self.shortcut else self._add_shortcut(document, number)
 
-    def _with_shortcut(self, document: Document, number: int) -> Document:
+    def _add_shortcut(self, document: Document, number: int) -> Document:
         """Returns the document with a word for its own or a random label, inserted at a random position."""
         draw, names = random.Random(number), self.content.corpus.label_names
         agrees = document.split == "train" and draw.random() < self.shortcut
@@ -401,14 +401,14 @@ class _Encoded(Sequence[Document]):
         gold = document.gold_words
         return replace(
             document,
-            sentences=_inserted(document.sentences, sentence, at, word),
+            sentences=_insert(document.sentences, sentence, at, word),
             gold_words=None if gold is None else [*gold[:place], False, *gold[place:]],
-            spelled=None if document.spelled is None else _inserted(document.spelled, sentence, at, f" <{name}>"),
+            spelled=None if document.spelled is None else _insert(document.spelled, sentence, at, f" <{name}>"),
             planted=place,
         )
 
 
-def _inserted(parts: Sequence[Sequence[Any]], part: int, at: int, what: Any) -> list[Sequence[Any]]:
+def _insert(parts: Sequence[Sequence[Any]], part: int, at: int, what: Any) -> list[Sequence[Any]]:
     found = list(parts)
     found[part] = [*found[part][:at], what, *found[part][at:]]
     return found

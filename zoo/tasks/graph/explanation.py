@@ -88,7 +88,7 @@ class GraphExplainer(Explainer):
             (test,) = self.data.loader("test")
             self._truth = {"edge_auc": self.module.truth(test, explained if is_whole else None)}
         example = _Graph(
-            found, part, part.labelled(explained), [self.names()[each] for each in self.chosen], self.options
+            found, part, part.make_labelled_map(explained), [self.names()[each] for each in self.chosen], self.options
         )
         self._layers, self._site, self._nodes = len(found), explained.site, len(part.names)
         yield example
@@ -118,7 +118,7 @@ class GraphExplainer(Explainer):
             run = part.prepare()
             with self.module.recording() as scored:
                 run()
-        found = part.labelled(self.module.compute_scored_map(scored))
+        found = part.make_labelled_map(self.module.compute_scored_map(scored))
         return [describe.describe(found, each).partition(" attends to ")[2] for each in part.names[: len(self.chosen)]]
 
 
@@ -151,14 +151,14 @@ class _Part:
         net = self._module.net
         return partial(self.stars.attend, net, self.stars.inputs(net, self._batch.x))
 
-    def named(self, found: AttentionMap) -> LabelledAttention:
+    def label_edges(self, found: AttentionMap) -> LabelledAttention:
         """Returns the map of a site on these edges, with names and gold."""
         ends, placed = ("source", "target"), self.stars.place(found)
         return LabelledAttention(placed, dict.fromkeys(ends, self.names), dict.fromkeys(ends, "node"), self.gold)
 
-    def labelled(self, found: AttentionMap) -> LabelledMap:
+    def make_labelled_map(self, found: AttentionMap) -> LabelledMap:
         """Returns the same map as it is drawn."""
-        named = self.named(found)
+        named = self.label_edges(found)
         return label_map(named.found, named.axis_labels, gold=named.gold)
 
 
@@ -180,7 +180,7 @@ class _Graph(ExplainedExample):
         return [describe.describe(self.scored, name) for name in self.drawn]
 
     def maps(self) -> Iterator[LabelledAttention]:
-        yield from map(self.part.named, self.found.values())
+        yield from map(self.part.label_edges, self.found.values())
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         for name in self.drawn:

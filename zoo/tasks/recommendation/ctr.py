@@ -223,7 +223,7 @@ def sample_candidates(batch: SequenceBatch, *, targets: int | None, negatives: i
     """
     positions = _positions(batch, targets)
     users = batch.users[positions]
-    items = torch.cat([batch.targets[positions, None], NegativeSampler.of(batch).draw(users, negatives)], 1)
+    items = torch.cat([batch.targets[positions, None], NegativeSampler.from_batch(batch).draw(users, negatives)], 1)
     starts, stops = (x.repeat_interleave(1 + negatives) for x in (batch.starts[users], positions + 1))
     return Candidates(items.flatten(), starts, stops)
 

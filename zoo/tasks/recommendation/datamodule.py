@@ -23,8 +23,8 @@ from zoo.tasks.command_options import CommandOption
 from zoo.tasks.data_summary import Longest, Summary
 from zoo.tasks.recommendation.batch import Catalogue, SequenceBatch
 from zoo.tasks.recommendation.data.history_reader import items_of, read_histories
-from zoo.tasks.recommendation.data.history_splits import Part, Split, by_time, full_histories, leave_one_out
-from zoo.tasks.recommendation.data.interaction_log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
+from zoo.tasks.recommendation.data.history_splits import Part, Split, full_histories, leave_one_out, split_by_time
+from zoo.tasks.recommendation.data.interaction_log import Duplicates, Log, Unknown, drop_short, make_log, renumber
 from zoo.tasks.recommendation.data.readers import ReaderOptions
 from zoo.types import Fraction, PositiveInt, validate_ranges
 from zoo.validation import COUNT
@@ -65,7 +65,7 @@ class HistoryData(TaskData):
             Default: all.
         bucketed: If True, a training batch has users with windows of similar length. This matters only to a net that
             pads; packed batches have no padding.
-        unknown: How items are treated that a trained model does not know (`log.renumbered`).
+        unknown: How items are treated that a trained model does not know (`log.renumber`).
     """
 
     written = CommandOption(
@@ -118,9 +118,9 @@ class HistoryData(TaskData):
     def read(self) -> Log:
         log, trained = self.source.read(), self.trained
         if trained is not None:
-            log = renumbered(log, trained["items"], self.unknown, titles=trained["titles"])
+            log = renumber(log, trained["items"], self.unknown, titles=trained["titles"])
         self._parts = None
-        self._measured = with_enough(log, self.source.min_user_items) if self.is_input else log
+        self._measured = drop_short(log, self.source.min_user_items) if self.is_input else log
         counts = _counts(log, self._split()["train"]) if trained is None else torch.tensor(trained["counts"])
         self._catalogue = Catalogue(names=log.item_names, titles=log.titles, counts=counts)
         return log
@@ -195,7 +195,7 @@ class HistoryData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> HistorySource:
         """Returns a source that reads the user's own files."""
-        known = set(state["items"]) if self.unknown == "error" else None  # `renumbered` handles unknown items else
+        known = set(state["items"]) if self.unknown == "error" else None  # `renumber` handles unknown items else
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
         read = partial(read_histories, paths, reading, known=known, duplicates=self.source.duplicates)
         return replace(self.source, read=read)
@@ -239,7 +239,7 @@ class HistoryData(TaskData):
             )
             self.split = "leave_one_out"
         if self._parts is None and self.split == "time" and len(self._measured.items):
-            self._parts = by_time(self._measured, self.val_share, self.test_share)
+            self._parts = split_by_time(self._measured, self.val_share, self.test_share)
         elif self._parts is None:
             self._parts = leave_one_out(self._measured)
         return self._parts

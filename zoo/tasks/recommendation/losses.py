@@ -67,7 +67,7 @@ class BCE(nn.Module):
         batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
         losses = _sum_shared_negatives if self.shared else _sum_own_negatives
-        positive, negative = losses(hidden, targets, table, users, NegativeSampler.of(batch), self.negatives)
+        positive, negative = losses(hidden, targets, table, users, NegativeSampler.from_batch(batch), self.negatives)
         return positive + negative
 
 
@@ -105,7 +105,7 @@ class GeneralisedBCE(nn.Module):
         batch: SequenceBatch,
     ) -> Float[Tensor, ""]:
         losses = _sum_shared_negatives if self.shared else _sum_own_negatives
-        positive, negative = losses(hidden, targets, table, users, NegativeSampler.of(batch), self.negatives)
+        positive, negative = losses(hidden, targets, table, users, NegativeSampler.from_batch(batch), self.negatives)
         return (self.beta(len(table)) * positive + negative) / (self.negatives + 1)
 
 

@@ -41,7 +41,7 @@ class NegativeSampler:
         self._before = users * (items + 1) + seen - index  # number of smaller unseen items, 0 to `items` inclusive
 
     @classmethod
-    def of(cls, batch: SequenceBatch) -> NegativeSampler:
+    def from_batch(cls, batch: SequenceBatch) -> NegativeSampler:
         """Returns the items that the users of a batch have not chosen, without the row of unknown items."""
         seen, lengths, items = batch.seen, batch.seen_lengths, len(batch.catalogue)
         if batch.catalogue.unknown is None:
@@ -49,7 +49,7 @@ class NegativeSampler:
         known = seen != batch.catalogue.unknown
         return cls(seen[known], torch.zeros_like(lengths).index_add_(0, batch.seen_users, known.long()), items - 1)
 
-    def at(self, users: Int[Tensor, "..."], numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    def select(self, users: Int[Tensor, "..."], numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """Returns the unseen items of users by their numbers, counted from 0 in ascending order."""
         found = torch.searchsorted(self._before, users * (self.items + 1) + numbers, right=True)
         return numbers + found - self._starts[users]
@@ -58,7 +58,7 @@ class NegativeSampler:
         """Draws `count` items for each of `users`, uniformly and with replacement, by the device's global generator."""
         self.refuse_none()
         numbers = torch.randint(2**62, (len(users), count), device=users.device)  # so large that % is uniform to 2^-40
-        return self.at(users[:, None], numbers % self.left[users, None])
+        return self.select(users[:, None], numbers % self.left[users, None])
 
     def refuse_none(self) -> None:
         """Raises a DataError if a user has seen all items."""

@@ -56,26 +56,26 @@ class AlignmentCollapseMonitor(nn.Module):
         self._in_a_row = dict.fromkeys(names, 0)
 
     def update(self, weights: Float[Tensor, "b n k"], steps: Bool[Tensor, "b n"], places: Bool[Tensor, "b k"]) -> None:
-        found = measured(weights, steps, places)
-        for name, measure in self.named().items():
-            measure.update(found[name.removeprefix(_PREFIX)])
+        values = measure(weights, steps, places)
+        for name, metric in self.to_log().items():
+            metric.update(values[name.removeprefix(_PREFIX)])
 
-    def named(self) -> Mapping[str, Any]:
+    def to_log(self) -> Mapping[str, Any]:
         """Returns the measures as they are logged."""
-        return {f"{_PREFIX}{name}": measure for name, measure in self.measures.items()}
+        return {f"{_PREFIX}{name}": metric for name, metric in self.measures.items()}
 
     def verdicts(self, metrics: Mapping[str, Any]) -> list[str]:
         """Returns a sentence for each kind of collapse in the metrics of a validation."""
         return [
             f"The alignment of {self.site} is not learned ({name}={metrics[name]:.2f}): "
             f"{_REASONS[name.removeprefix(_PREFIX)]}."
-            for name in self.named()
+            for name in self.to_log()
             if metrics.get(name, 0.0) > _LIMITS[name.removeprefix(_PREFIX)]
         ]
 
     def notice(self) -> None:
         """Warns, once for each kind, of a collapse in several validations in a row."""
-        for logged, measure in self.named().items():
+        for logged, measure in self.to_log().items():
             name, value = logged.removeprefix(_PREFIX), float(measure.compute())
             self._in_a_row[name] = self._in_a_row[name] + 1 if value > _LIMITS[name] else 0
             if self._in_a_row[name] == _PATIENCE:
@@ -88,7 +88,7 @@ class AlignmentCollapseMonitor(nn.Module):
                 self._in_a_row[name] = -(10**9)
 
 
-def measured(
+def measure(
     weights: Float[Tensor, "b n k"], steps: Bool[Tensor, "b n"], places: Bool[Tensor, "b k"]
 ) -> dict[str, Float[Tensor, " _"]]:
     """Returns the measures: `nothing` and `everywhere` of each step, `one_place` of each text."""

@@ -44,7 +44,7 @@ class DatasetEncoder:
         """The texts so far, in first-occurrence numbers."""
         return self._texts.build()
 
-    def encoded(self, language: TextCodec) -> RaggedArray:
+    def encode(self, language: TextCodec) -> RaggedArray:
         """The texts in the numbers of a language. A text without any token is one unknown token."""
         texts = self.texts
         table = np.array(language.vocabulary.encode(self.numbers), dtype=np.int32)
@@ -60,7 +60,7 @@ def first(tokens: Tokens, most: int | None) -> Tokens:
     return Tokens(tokens.names[:most], tokens.spans[:most], tokens.words[:most])
 
 
-def counted(encoders: Iterable[DatasetEncoder], rows: Bool[np.ndarray, " n"]) -> Counter[str]:
+def count_tokens(encoders: Iterable[DatasetEncoder], rows: Bool[np.ndarray, " n"]) -> Counter[str]:
     """How often each token occurs in some of the texts, of encoders that share their numbers."""
     found: Counter[str] = Counter()
     for each in encoders:
@@ -90,7 +90,7 @@ def learned_language(
         origin: Language of the checkpoint that training starts from, if its tokeniser is kept.
         policy: Which of the tokens of the origin and of the texts the language has.
     """
-    tokeniser, counts = encoders[0].tokeniser, counted(encoders, rows)
+    tokeniser, counts = encoders[0].tokeniser, count_tokens(encoders, rows)
     if isinstance(tokeniser, Subwords):
         counts.update(tokeniser.pieces)  # also those that training lacks
         min_count = 1

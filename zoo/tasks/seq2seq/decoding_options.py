@@ -44,7 +44,7 @@ WRITING_OPTIONS = (
 _OF_SAMPLES = ("temperature", "top_k", "top_p", "seed")
 
 
-def chosen(
+def choose_decoding(
     writing: DecodingConfig,
     *,
     beam: int | None = None,
@@ -63,7 +63,7 @@ def chosen(
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     of_samples = {name: value for name, value in given.items() if value is not None}
     count = 1 if n_best is None else n_best
-    writing = _limited(writing, max_length, no_repeat)
+    writing = _limit_length(writing, max_length, no_repeat)
     of_searches = {"beam": beam, "length-penalty": length_penalty, "coverage-penalty": coverage_penalty}
     try:
         if sample:
@@ -88,7 +88,7 @@ def chosen(
         raise ConfigError(f"options of the search: {error}") from error
 
 
-def _limited(writing: DecodingConfig, max_length: int | None, no_repeat: int | None) -> DecodingConfig:
+def _limit_length(writing: DecodingConfig, max_length: int | None, no_repeat: int | None) -> DecodingConfig:
     """Returns the way to write with limits of the number of tokens and of what is repeated."""
     if max_length is not None:
         writing = replace(writing, longest=MaxLength(factor=0.0, constant=max_length))

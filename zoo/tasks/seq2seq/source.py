@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo.attention import DenseSupport
 from zoo.attention.kernels.cache import outside_inference_mode
 from zoo.data.transfer import to_device
-from zoo.tasks.seq2seq.targets import padded, real, some_rows
+from zoo.tasks.seq2seq.targets import pad_sequences, real, some_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Source(Padded):
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[int]]) -> Source:
-        return cls(*padded(texts))
+        return cls(*pad_sequences(texts))
 
     @property
     def tokens(self) -> Int[Tensor, "b k"]:

@@ -31,7 +31,7 @@ class Targets:
     @classmethod
     def of(cls, texts: Sequence[Sequence[int]]) -> Targets:
         """Makes a batch of texts, which are given without their ends."""
-        return cls(*padded(texts, last=[END]))
+        return cls(*pad_sequences(texts, last=[END]))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -61,7 +61,9 @@ class Targets:
         return to_device(self, device)
 
 
-def padded(rows: Sequence[Sequence[int]], last: Sequence[int] = ()) -> tuple[Int[Tensor, "b n"], Int[Tensor, " b"]]:
+def pad_sequences(
+    rows: Sequence[Sequence[int]], last: Sequence[int] = ()
+) -> tuple[Int[Tensor, "b n"], Int[Tensor, " b"]]:
     """Returns rows of tokens as a matrix, and their lengths.
 
     Args:

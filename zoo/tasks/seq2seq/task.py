@@ -23,7 +23,7 @@ from zoo.tasks.baselines import Baseline, compare_with_texts
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.seq2seq.batch import AnyBatch
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig, MaxLength
-from zoo.tasks.seq2seq.decoding_options import SEARCH_OPTIONS, WRITING_OPTIONS, chosen
+from zoo.tasks.seq2seq.decoding_options import SEARCH_OPTIONS, WRITING_OPTIONS, choose_decoding
 from zoo.tasks.seq2seq.metrics import TextMetrics
 from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.reinforce import ReinforceLoss
@@ -239,7 +239,7 @@ class Seq2SeqTask(Task):
         """
         if how.get("coverage_penalty") and not self.knows_coverage:
             raise ConfigError("--coverage-penalty: this model does not know what it has covered; leave it out")
-        return chosen(self.writing, **how)
+        return choose_decoding(self.writing, **how)
 
     def predictor(self, **how: Any) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the texts of each example."""

@@ -24,7 +24,7 @@ class WordSegmentation(NamedTuple):
     owners: Sequence[int]
 
     @classmethod
-    def of_pieces(cls, pieces: Sequence[str], owners: Sequence[int]) -> WordSegmentation:
+    def from_pieces(cls, pieces: Sequence[str], owners: Sequence[int]) -> WordSegmentation:
         """Joins tokens, as they stand in a text, to words."""
         words = [""] * (max(owners, default=NO_WORD) + 1)
         for piece, owner in zip(pieces, owners, strict=True):

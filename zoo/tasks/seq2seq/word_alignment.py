@@ -52,7 +52,7 @@ def weights_of(net: Seq2SeqModel, maps: Recording) -> Float[Tensor, "b n k"] | N
     return torch.cat([step.dense().mean(1) for step in maps[net.align].steps()], 1)
 
 
-def by_word(
+def merge_by_word(
     weights: Float[Tensor, "n k"], target: Sequence[int], source: Sequence[int]
 ) -> Float[Tensor, "words places"]:
     """Merges tokens to words: sums over the tokens of a source word, and means over those of a target word.
@@ -64,9 +64,9 @@ def by_word(
         source: The same of the source.
     """
     found = weights[: len(target), : len(source)].double()
-    found = _summed(found.T, source).T
-    counts = _summed(found.new_ones(len(target), 1), target)
-    return _summed(found, target) / counts.clamp(min=1.0)
+    found = _sum_rows(found.T, source).T
+    counts = _sum_rows(found.new_ones(len(target), 1), target)
+    return _sum_rows(found, target) / counts.clamp(min=1.0)
 
 
 def links_by_word(
@@ -85,7 +85,7 @@ def heaviest_links(weights: Float[Tensor, "n k"]) -> list[tuple[int, int]]:
     return [(to, of) for to, (value, of) in enumerate(zip(values.tolist(), places.tolist(), strict=True)) if value > 0]
 
 
-def _summed(rows: Float[Tensor, "n d"], owners: Sequence[int]) -> Float[Tensor, "words d"]:
+def _sum_rows(rows: Float[Tensor, "n d"], owners: Sequence[int]) -> Float[Tensor, "words d"]:
     """Sums the rows of each word."""
     words = max(owners, default=NO_WORD) + 1
     at = torch.tensor([words if owner == NO_WORD else owner for owner in owners], dtype=torch.long, device=rows.device)

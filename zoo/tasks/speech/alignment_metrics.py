@@ -53,7 +53,7 @@ def onsets(weights: Float[Tensor, "n k"], stride: int, frames: int) -> Float[Ten
     return torch.where(total > 0, found, float(frames)).squeeze(1).cummax(0).values
 
 
-def spoken(weights: Float[Tensor, "n k"], tokens: int, stride: int, frames: int) -> Float[Tensor, "{tokens} 2"]:
+def find_spans(weights: Float[Tensor, "n k"], tokens: int, stride: int, frames: int) -> Float[Tensor, "{tokens} 2"]:
     """Returns where each token begins and ends, in frames: at its onset, and at that of the step after it.
 
     Args:
@@ -115,12 +115,12 @@ def diagonality(weights: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
     return (weights.double() * near).sum(1)
 
 
-def covered(weights: Float[Tensor, "n k"]) -> tuple[int, int]:
+def count_covered(weights: Float[Tensor, "n k"]) -> tuple[int, int]:
     """Counts the places whose weights add up to more than 1/2, and all places."""
     return int((weights.sum(0) > ATTENDED).sum()), weights.shape[1]
 
 
-def sounding(spans: Int[Tensor, "n 2"], stride: int, places: int) -> Bool[Tensor, " k"]:
+def find_voiced(spans: Int[Tensor, "n 2"], stride: int, places: int) -> Bool[Tensor, " k"]:
     """Returns the mask of the places that have a frame of any token."""
     first = torch.arange(places, device=spans.device).unsqueeze(1) * stride
     start, end = spans[spans[:, 1] > spans[:, 0]].unbind(1)

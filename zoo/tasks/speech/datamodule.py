@@ -160,7 +160,7 @@ class SpeechData(TaskData):
             if times is not None and corpus.times is not None:
                 times.append(times_of_tokens(corpus.times[number], tokens))
         language = self._language(encoder, corpus)
-        targets = encoder.encoded(language)
+        targets = encoder.encode(language)
         if self.trained is None:
             _warn_of_unknown(corpus, targets, language)
         return Content(corpus, language, targets, times, rows, normalised)
@@ -274,7 +274,7 @@ class SpeechData(TaskData):
                 raise DataError(f"{what}. Give recordings with the features that it was trained on.")
             return self._kept
         is_global = self.features.normalise == "global"
-        return Normalised(self.features, width, Scale.over(rows[number] for number in train) if is_global else None)
+        return Normalised(self.features, width, Scale.measure(rows[number] for number in train) if is_global else None)
 
     def _language(self, encoder: DatasetEncoder, corpus: Corpus) -> TextCodec:
         if self.trained is not None:
@@ -345,7 +345,7 @@ class _Augmented:
 
     def __call__(self, place: int) -> Utterance:
         utterance = self.encoded.at(place, self.augmentation.speed())
-        masked = self.augmentation.masked(torch.from_numpy(np.array(utterance.features)))
+        masked = self.augmentation.mask(torch.from_numpy(np.array(utterance.features)))
         return Utterance(masked.numpy(), utterance.target, utterance.id, utterance.split, utterance.spans)
 
 

@@ -26,7 +26,7 @@ from zoo.tasks.speech.data.published import (
     read_speech_commands,
 )
 from zoo.tasks.speech.data.readers import ReaderOptions, read_folder, read_manifest
-from zoo.tasks.speech.data.resampling import resampled
+from zoo.tasks.speech.data.resampling import resample
 from zoo.tasks.speech.datamodule import SpeechData, SpeechSource
 from zoo.tasks.speech.synthetic import RATE, Spoken, plant
 from zoo.types import NonNegativeFloat, PositiveFloat, PositiveInt, Seed, validate_ranges
@@ -167,7 +167,7 @@ def _corpus(spoken: Spoken) -> Corpus:
     """Generated utterances as a corpus."""
 
     def make(number: int, features: Features, speed: float) -> Float32[np.ndarray, " n"]:
-        return resampled(spoken.samples(number), RATE, features.rate, speed)
+        return resample(spoken.samples(number), RATE, features.rate, speed)
 
     return Corpus(
         sounds=GeneratedSounds(make, len(spoken.texts)),

@@ -18,7 +18,7 @@ from zoo.maps.describe import number
 from zoo.maps.explainer import Axis, LabelledAttention, MapOptions, Table, picture_name
 from zoo.tasks.seq2seq.explanation import PerturbableSource, Seq2SeqExample, Seq2SeqExplainer
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding
-from zoo.tasks.speech.alignment_metrics import covered, diagonality, monotonic_steps, sounding, spoken
+from zoo.tasks.speech.alignment_metrics import count_covered, diagonality, find_spans, find_voiced, monotonic_steps
 from zoo.tasks.speech.batch import Frames, ReadableSpeechBatch
 from zoo.tasks.speech.plots import aligned_figure
 from zoo.tasks.speech.timestamps import Times, times_of
@@ -87,7 +87,7 @@ class ExplainedTranscript(Seq2SeqExample):
         if self.of_best is None:
             return None
         count, hop = len(self.best.tokens), self.batch.hop
-        spans = spoken(self.of_best, count, self.stride, self.frames)
+        spans = find_spans(self.of_best, count, self.stride, self.frames)
         chances = self.log_probability[:count].cpu()
         return times_of(self.best.tokens, spans, chances, self.language, hop, self.frames * hop)
 
@@ -226,14 +226,14 @@ class SpeechExplainer(Seq2SeqExplainer):
             ]
             columns["monotonicity"] = [_share(*monotonic_steps(each)) for each in rows]
             columns["diagonality"] = [float(diagonality(each).mean()) if len(each) else None for each in rows]
-            columns["coverage"] = [_share(*covered(each)) for each in rows]
+            columns["coverage"] = [_share(*count_covered(each)) for each in rows]
         return columns
 
 
 def _silence(weights: Any, spans: Any, places: int, stride: int) -> float | None:
     """Returns the share of the weights of tokens with a span that is on places without any token."""
     own = weights[: len(spans), :places][spans[:, 1] > spans[:, 0]]
-    return float(own[:, ~sounding(spans, stride, places)].double().sum(1).mean()) if len(own) else None
+    return float(own[:, ~find_voiced(spans, stride, places)].double().sum(1).mean()) if len(own) else None
 
 
 def _share(part: int, whole: int) -> float | None:

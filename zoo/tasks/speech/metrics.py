@@ -16,13 +16,13 @@ from zoo.tasks.seq2seq.metrics import CorpusScore, Scored, TextMetrics
 from zoo.tasks.seq2seq.score_metrics import RatioMetric
 from zoo.tasks.speech.alignment_metrics import (
     centres,
-    covered,
+    count_covered,
     diagonality,
     distances,
+    find_spans,
+    find_voiced,
     monotonic_steps,
     runs,
-    sounding,
-    spoken,
 )
 from zoo.tasks.speech.bootstrap import Limit, interval, resample
 from zoo.tasks.speech.grouped_sums import Classes, Groups
@@ -99,7 +99,7 @@ class SpeechMetrics(TextMetrics):
             spans = batch.gold[number, :tokens]
             weights = scored.of_reference[: tokens + 1, :places]
             silence = self._aligned(weights[:tokens], spans, frames)
-            self._timed(spoken(weights, tokens, self.stride, frames), spans, batch.hop)
+            self._timed(find_spans(weights, tokens, self.stride, frames), spans, batch.hop)
         if written.snr is not None:
             known = [0.0, 0.0] if silence is None else [float(silence.sum()), len(silence)]
             self.noises.add(DECIBELS(written.snr), torch.cat([sums, torch.tensor(known, dtype=torch.float64)]))
@@ -138,7 +138,7 @@ class SpeechMetrics(TextMetrics):
     def _attended(self, weights: Float[Tensor, "n k"]) -> None:
         """Of a transcript: how its alignment goes on, and how much of the recording it covers."""
         self.update("test/monotonicity", monotonic_steps(weights))
-        self.update("test/coverage", covered(weights))
+        self.update("test/coverage", count_covered(weights))
         self.update("test/diagonality", diagonality(weights))
 
     def _timed(self, found: Float[Tensor, "n 2"], spans: Int[Tensor, "n 2"], hop: float) -> None:
@@ -153,14 +153,14 @@ class SpeechMetrics(TextMetrics):
     def _aligned(self, weights: Float[Tensor, "n k"], spans: Int[Tensor, "n 2"], frames: int) -> Float[Tensor, " m"]:
         """Of the tokens that have a span, where their weights are; returns the shares on places without any token."""
         has_span = spans[:, 1] > spans[:, 0]
-        sounds = sounding(spans, self.stride, weights.shape[1])
+        sounds = find_voiced(spans, self.stride, weights.shape[1])
         weights, spans = weights[has_span].double(), spans[has_span]
         if not len(spans):
             return weights[:, :0].sum(1)
         away = distances(centres(weights, self.stride, frames), spans) / self.stride
         self.update("truth/distance", away)
         self.update("truth/within_2_frames", (away <= NEAR).double())
-        gold = torch.stack([sounding(span.unsqueeze(0), self.stride, weights.shape[1]) for span in spans])
+        gold = torch.stack([find_voiced(span.unsqueeze(0), self.stride, weights.shape[1]) for span in spans])
         self.update("truth/pointing", pointing(weights, gold))
         self.update("truth/mass", gold_mass(weights, gold))
         silence = weights[:, ~sounds].sum(1)

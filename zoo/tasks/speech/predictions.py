@@ -19,7 +19,7 @@ from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.text_codec import END
 from zoo.tasks.seq2seq.word_alignment import read_again
-from zoo.tasks.speech.alignment_metrics import focus, spoken
+from zoo.tasks.speech.alignment_metrics import find_spans, focus
 from zoo.tasks.speech.batch import ReadableSpeechBatch
 from zoo.tasks.speech.timestamp_writers import time_file
 from zoo.tasks.speech.timestamps import TOLERANCE, Timed, Times, times_of
@@ -102,7 +102,7 @@ def _times(
     frames, count = int(batch.source.lengths[number]), len(written.tokens)
     steps, places = len(written.target(END)), -(-frames // stride)
     weights = weights[:steps, :places]
-    spans = spoken(weights, count, stride, frames)
+    spans = find_spans(weights, count, stride, frames)
     measure = partial(focus, weights=weights[:count], stride=stride, frames=frames, tolerance=TOLERANCE / batch.hop)
     seconds = frames * batch.hop
     return times_of(written.tokens, spans, log_probability[:count], batch.language, batch.hop, seconds, measure)

@@ -145,7 +145,7 @@ class StreamingFeatures:
             return np.zeros((0, self.normalised.width), dtype=np.float32)
         self.left = x[count * hop :]
         self.made += count
-        return self.normalised(features.of_windows(x[: (count - 1) * hop + window]))
+        return self.normalised(features.compute_windows(x[: (count - 1) * hop + window]))
 
 
 def refusal(normalised: Normalised) -> str | None:

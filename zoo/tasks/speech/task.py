@@ -180,7 +180,7 @@ class Recogniser(Seq2SeqTask):
         weights = self.forced_references(batch).weights if batch_idx == 0 else None
         if weights is not None:
             self.collapse.update(weights, self.known(batch).is_real, self.places(batch))
-        self.log_evaluation(self.collapse.named(), len(batch))
+        self.log_evaluation(self.collapse.to_log(), len(batch))
 
     def on_validation_epoch_end(self) -> None:
         if self.collapse is not None:

@@ -32,7 +32,7 @@ from zoo.tasks.translation.data.readers import (
     texts_as_written,
     with_back_translated,
 )
-from zoo.tasks.translation.data.token_links import linked
+from zoo.tasks.translation.data.token_links import link_tokens
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
@@ -183,7 +183,7 @@ class PairData(TaskData):
                 translation = corpus.targets[number]
                 translated = target.add(translation)
                 if links is not None and corpus.links is not None:
-                    links.append(linked(corpus.links[number], translation, translated, text, tokens))
+                    links.append(link_tokens(corpus.links[number], translation, translated, text, tokens))
         if source.cut:
             of = f"{source.cut:,} of {count_noun(len(corpus), 'source')} {'is' if source.cut == 1 else 'are'}"
             warn(f"{of} cut by data.max_source={self.max_source}.")
@@ -192,8 +192,8 @@ class PairData(TaskData):
         if not self.is_input:
             corpus = self._filtered(corpus, *encoders)
         languages = self._languages(encoders, (corpus.splits == TRAIN) & kept)
-        sources = source.encoded(languages.source)
-        targets = None if corpus.targets is None else target.encoded(languages.target)
+        sources = source.encode(languages.source)
+        targets = None if corpus.targets is None else target.encode(languages.target)
         content = Content(corpus, languages, sources, targets, None if links is None else links.build())
         return content if kept.all() else content.select(np.flatnonzero(kept))
 

@@ -21,7 +21,7 @@ from zoo.tasks.seq2seq.explanation import PerturbableSource, Seq2SeqExample, Seq
 from zoo.tasks.seq2seq.gradients import GradientByDistance, GradientDistanceTally, gradient_norms, reach_figure
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import END, WordSegmentation
-from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, by_word, heaviest_links
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, heaviest_links, merge_by_word
 from zoo.tasks.translation.batch import ReadableTranslationBatch
 from zoo.tasks.translation.metrics import gold_links, gold_of, reordered, segment_source
 from zoo.text.tokens import NO_WORD
@@ -121,7 +121,7 @@ class ExplainedTranslation(Seq2SeqExample):
         return gold_of(gold_links(self.batch.gold[0], self.reference, self.source_words), self.of_reference).cpu()
 
     def _merge_words(self, weights: Float[Tensor, "n k"], words: WordSegmentation) -> Float[Tensor, "words places"]:
-        return by_word(weights, words.owners, self.source_words.owners).float().cpu()
+        return merge_by_word(weights, words.owners, self.source_words.owners).float().cpu()
 
     def _table(
         self,
@@ -160,7 +160,7 @@ class PerturbableText(PerturbableSource):
         super().__init__(module, batch)
 
     def sum_weights(self, weights: Float[Tensor, "n k"], best: Hypothesis) -> Float[Tensor, " words"]:
-        return by_word(weights, self.language.spelled(best.tokens).owners, self.words.owners).sum(0)
+        return merge_by_word(weights, self.language.spelled(best.tokens).owners, self.words.owners).sum(0)
 
     def sum_inputs(self, rows: Float[Tensor, " k"]) -> Float[Tensor, " words"]:
         is_word = self.owners != NO_WORD
@@ -225,7 +225,7 @@ class TranslationExplainer(Seq2SeqExplainer):
             columns |= self.judged(batch, best, forced)[1]
         if forced.weights is not None:
             pairs = zip(forced.weights, words, sources, strict=True)
-            merged = [by_word(weights, to.owners, of.owners) for weights, to, of in pairs]
+            merged = [merge_by_word(weights, to.owners, of.owners) for weights, to, of in pairs]
             back = [reordered(heaviest_links(weights)) for weights in merged]
             columns["reordered"] = [count / links if links else None for count, links in back]
             columns["least_covered"] = [float(weights.sum(0).min()) for weights in merged]

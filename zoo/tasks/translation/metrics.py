@@ -17,7 +17,7 @@ from zoo.tasks.seq2seq.batch import segment_target
 from zoo.tasks.seq2seq.metrics import CorpusScore, LengthBuckets, Scored, TextMetrics
 from zoo.tasks.seq2seq.score_metrics import RatioMetric, SumMetric, count_repetitions
 from zoo.tasks.seq2seq.text_codec import WordSegmentation
-from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links, links_by_word
+from zoo.tasks.seq2seq.word_alignment import heaviest_links, links_by_word, merge_by_word
 from zoo.tasks.translation.batch import ReadableTranslationBatch
 
 COVERED = 0.2
@@ -62,12 +62,12 @@ class TranslationMetrics(TextMetrics):
         self.by_length.add(len(source.words), sums)
         self.update("test/repetition", count_repetitions(words.words, reference.words))
         if scored.weights is not None:
-            self._attended(by_word(scored.weights, words.owners, source.owners), source.words)
+            self._attended(merge_by_word(scored.weights, words.owners, source.owners), source.words)
         if batch.gold is not None:
             links = gold_links(batch.gold[number], reference, source)
             self.update("test/omission", omitted(links, reference.words, words.words))
             if scored.of_reference is not None:
-                weights = by_word(scored.of_reference, reference.owners, source.owners)
+                weights = merge_by_word(scored.of_reference, reference.owners, source.owners)
                 self._aligned(weights, gold_of(links, weights))
 
     def finalize(self) -> None:
@@ -101,7 +101,7 @@ class TranslationMetrics(TextMetrics):
 def segment_source(batch: ReadableTranslationBatch, number: int) -> WordSegmentation:
     """Returns the words of a pair's source."""
     written = batch.written[number]
-    return WordSegmentation.of_pieces(written.pieces, written.words)
+    return WordSegmentation.from_pieces(written.pieces, written.words)
 
 
 def gold_links(gold: Bool[Tensor, "n k"], target: WordSegmentation, source: WordSegmentation) -> set[tuple[int, int]]:

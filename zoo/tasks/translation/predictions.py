@@ -12,7 +12,7 @@ from zoo.errors import ConfigError
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.text_codec import UNKNOWN, WordSegmentation
-from zoo.tasks.seq2seq.word_alignment import by_word, heaviest_links
+from zoo.tasks.seq2seq.word_alignment import heaviest_links, merge_by_word
 from zoo.tasks.translation.batch import ReadableTranslationBatch
 from zoo.tasks.translation.metrics import segment_source
 
@@ -50,7 +50,8 @@ def answers(
     columns = rows.columns(module.text_noun, texts=texts if replace_unknown else None, about=about)
     if alignments:
         columns["alignment"] = [
-            to_pharaoh(by_word(of, language.spelled(each.tokens).owners, source.owners)) for each, of, source in written
+            to_pharaoh(merge_by_word(of, language.spelled(each.tokens).owners, source.owners))
+            for each, of, source in written
         ]
     return columns
 
@@ -58,7 +59,7 @@ def answers(
 def known_words(written: Hypothesis, weights: Float[Tensor, "n k"], source: WordSegmentation) -> dict[int, str]:
     """Returns the source word that each unknown token attended to most, by the token's place."""
     unknown = [place for place, token in enumerate(written.tokens) if token == UNKNOWN]
-    links = heaviest_links(by_word(weights[unknown], range(len(unknown)), source.owners))
+    links = heaviest_links(merge_by_word(weights[unknown], range(len(unknown)), source.owners))
     return {unknown[to]: source.words[of] for to, of in links}
 
 

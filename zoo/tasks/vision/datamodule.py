@@ -112,7 +112,7 @@ class ImageData(TaskData):
             labels = None if self.trained is None else self.trained["labels"]
             fit = self.options.fit(reading.channels)
             pictures = read(reading=replace(reading, at_least=self.at_least, fit=fit), labels=labels)
-        self.preprocessing = self.options.preprocessing(pictures.channels, pictures.size)
+        self.preprocessing = self.options.make_preprocessing(pictures.channels, pictures.size)
         return pictures
 
     @property

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.recommendation.batch import UNKNOWN
-from zoo.tasks.recommendation.data.interaction_log import Log, make_log, renumbered
+from zoo.tasks.recommendation.data.interaction_log import Log, make_log, renumber
 
 USERS = ["ann", "bob", "cyn", "dan", "eve"]
 ITEMS = ["a", "b", "c", "d", "e", "f"]
@@ -125,33 +125,33 @@ def test_a_trained_models_numbers(rows: list[tuple[int, int, int]], known: list[
     kept = {user: [item for item in items if item in vocabulary] for user, items in histories(log).items()}
     kept = {user: items for user, items in kept.items() if items}
     if kept:
-        skipped = renumbered(log, vocabulary, "skip", titles=None)
+        skipped = renumber(log, vocabulary, "skip", titles=None)
         assert histories(skipped) == kept
         assert list(skipped.item_names) == vocabulary
         assert skipped.times is not None
         assert len(skipped.times) == len(skipped.items)
     else:
         with pytest.raises(DataError, match="no history has an item that the model knows"):
-            renumbered(log, vocabulary, "skip")
-    shared = renumbered(log, [*vocabulary, UNKNOWN], "row")
+            renumber(log, vocabulary, "skip")
+    shared = renumber(log, [*vocabulary, UNKNOWN], "row")
     wanted = {user: [i if i in vocabulary else UNKNOWN for i in items] for user, items in histories(log).items()}
     assert histories(shared) == wanted
     strange = [item for item in log.item_names if item not in vocabulary]
     if strange:
         with pytest.raises(DataError, match=f"'{strange[0]}'.* not among the {count} items that the model knows"):
-            renumbered(log, vocabulary, "error")
+            renumber(log, vocabulary, "error")
         with pytest.raises(ConfigError, match=r"data\.rare=unknown"):
-            renumbered(log, vocabulary, "row")
+            renumber(log, vocabulary, "row")
     else:
-        assert histories(renumbered(log, vocabulary, "error")) == histories(log)
+        assert histories(renumber(log, vocabulary, "error")) == histories(log)
 
 
 def test_what_is_skipped_is_said_and_titles_are_the_models(caplog: pytest.LogCaptureFixture) -> None:
     log = made([(0, 0, 0), (0, 1, 1), (1, 1, 0), (2, 2, 5), (2, 1, 6)], titles=[f"own {name}" for name in ITEMS])
-    found = renumbered(log, ["c", "a"], "skip", titles=["C", "A"])
+    found = renumber(log, ["c", "a"], "skip", titles=["C", "A"])
     assert histories(found) == {"ann": ["a"], "cyn": ["c"]}
     assert found.titles == ["C", "A"]
     assert "3 actions with items that the model does not know are left out, and 1 user without any other" in caplog.text
-    same = renumbered(log, ["a", "b", "c"], "error", titles=["A", "B", "C"])
+    same = renumber(log, ["a", "b", "c"], "error", titles=["A", "B", "C"])
     assert same.titles == ["A", "B", "C"]
     assert same.items is log.items

@@ -103,7 +103,7 @@ def test_features_of_parts_are_those_of_the_whole() -> None:
     whole = features.of(x)
     for start in (0, 3, 17):
         part = padded[start * features.hop_samples : (start + 4) * features.hop_samples + features.window_samples]
-        np.testing.assert_allclose(features.of_windows(part)[:4], whole[start : start + 4], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(features.compute_windows(part)[:4], whole[start : start + 4], rtol=1e-5, atol=1e-5)
 
 
 def test_a_tone_is_in_the_frames_of_its_time() -> None:
@@ -129,7 +129,7 @@ def test_normalisation() -> None:
     np.testing.assert_allclose(one.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(one.std(0), 1, atol=1e-4)
     everything = np.concatenate(rows).astype(np.float64)
-    over_all = Normalised(Features(normalise="global"), 40, Scale.over(rows))
+    over_all = Normalised(Features(normalise="global"), 40, Scale.measure(rows))
     wanted = (rows[2] - everything.mean(0)) / everything.std(0)
     np.testing.assert_allclose(over_all(rows[2]), wanted, rtol=1e-3, atol=1e-4)
     assert (Normalised(Features(normalise="none"), 40)(rows[0]) == rows[0]).all()
@@ -139,7 +139,7 @@ def test_normalisation() -> None:
 
 def test_the_state_is_plain_and_restores_the_same_features() -> None:
     rows = [Features().of(sound(2000))]
-    made = Normalised(Features(normalise="global", deltas=0), 40, Scale.over(rows))
+    made = Normalised(Features(normalise="global", deltas=0), 40, Scale.measure(rows))
     state = made.state()
     validate(state, FEATURES, "features")
     restored = Normalised.from_state(state)

@@ -17,7 +17,7 @@ from zoo.errors import ConfigError, DataError
 from zoo.tasks.speech import Augmentation, Features, SpeechData, audio_manifest
 from zoo.tasks.speech.data import recordings
 from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, Clip, Limits, SoundError, read_sound
-from zoo.tasks.speech.data.resampling import resampled
+from zoo.tasks.speech.data.resampling import resample
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "speech"
 SPLITS = ["train"] * 3 + ["val", "test"]
@@ -75,7 +75,7 @@ def test_any_format_rate_and_number_of_channels(
     x = tone(0.5, rate)
     write(tmp_path / name, np.stack([x] * channels, 1), rate, **options)
     sound = read_sound(Clip(tmp_path / name), DEFAULT_LIMITS)
-    found = resampled(sound.samples, sound.rate, 8000)
+    found = resample(sound.samples, sound.rate, 8000)
     assert abs(len(found) - 4000) <= (600 if name.endswith("mp3") else 1)
     spectrum = np.abs(np.fft.rfft(found[1000:3000]))
     assert abs(spectrum.argmax() * 4 - 440) <= 4
@@ -94,12 +94,12 @@ def test_parts_of_a_file_are_read_by_their_seconds(tmp_path: Path) -> None:
 
 
 def test_a_rate_with_an_odd_ratio_needs_no_large_filter() -> None:
-    found = resampled(tone(1.0, 44_099), 44_099, 8000)
+    found = resample(tone(1.0, 44_099), 44_099, 8000)
     assert abs(len(found) - 8000) <= 1
 
 
 def test_a_faster_recording_is_shorter_and_higher() -> None:
-    found = resampled(tone(1.0), 8000, 8000, speed=1.1)
+    found = resample(tone(1.0), 8000, 8000, speed=1.1)
     assert abs(len(found) - 8000 / 1.1) <= 1
     assert abs(np.abs(np.fft.rfft(found[:4000])).argmax() * 2 - 440 * 1.1) <= 2
 

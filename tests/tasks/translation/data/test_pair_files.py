@@ -25,7 +25,7 @@ from zoo.tasks.translation.data.readers import (
     read_pairs_at,
     texts_as_written,
 )
-from zoo.tasks.translation.data.token_links import linked
+from zoo.tasks.translation.data.token_links import link_tokens
 from zoo.tasks.translation.datasets import text_pairs
 from zoo.text import Characters, Subwords, Tokenizer, Words
 from zoo.text.tokens import tokens_of_words
@@ -258,7 +258,7 @@ def test_links_of_tokens_lead_back_to_those_of_words(tokeniser: Tokenizer, data:
     links = data.draw(st.sets(st.tuples(*(st.integers(0, max(0, size - 1)) for size in sizes)), max_size=4))
     links = links if all(sizes) else set()
     of_target, of_source = tokeniser.encode(target), tokeniser.encode(source)
-    flat = list(linked(np.array(sorted(links)).reshape(-1, 2), target, of_target, source, of_source))
+    flat = list(link_tokens(np.array(sorted(links)).reshape(-1, 2), target, of_target, source, of_source))
     found = set(zip(flat[::2], flat[1::2], strict=True))
     assert len(found) == len(flat) / 2
     word_of = []

@@ -28,7 +28,7 @@ from vision_published_cases import (
 from zoo.data.download import restrict_downloads
 from zoo.errors import ConfigError, DataError, OfflineError
 from zoo.tasks.vision.data.imagenet import read_imagenet
-from zoo.tasks.vision.data.published import CIFAR10, CIFAR100, FASHION_MNIST, read_cifar, read_idx, with_validation
+from zoo.tasks.vision.data.published import CIFAR10, CIFAR100, FASHION_MNIST, read_cifar, read_idx, split_off_validation
 
 DEAD = "http://127.0.0.1:9"
 
@@ -229,17 +229,17 @@ def test_nothing_of_an_archive_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("validation", [1, 7, 100, 1000, 1999])
 def test_validation_takes_its_share_of_every_class(validation: int) -> None:
     labels = np.random.default_rng(1).permutation(np.repeat([0, 1, 2], [1000, 600, 400]))
-    splits = with_validation(labels, validation)
+    splits = split_off_validation(labels, validation)
     assert (splits == "val").sum() == validation
     counts = np.bincount(labels[splits == "val"], minlength=3)
     assert np.abs(counts - validation * np.array([0.5, 0.3, 0.2])).max() <= 1
-    assert np.array_equal(splits, with_validation(labels, validation))
+    assert np.array_equal(splits, split_off_validation(labels, validation))
 
 
 @pytest.mark.parametrize("validation", [0, -1, 10])
 def test_no_validation_is_refused(validation: int) -> None:
     with pytest.raises(ConfigError, match=rf"data\.validation={validation}: write a number of pictures from 1 to 9"):
-        with_validation(np.zeros(10, dtype=np.int64), validation)
+        split_off_validation(np.zeros(10, dtype=np.int64), validation)
 
 
 def test_imagenet(tmp_path: Path) -> None:

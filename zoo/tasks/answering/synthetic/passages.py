@@ -58,7 +58,7 @@ def plant(
     options = f"data.passages={passages}, held_out={held_out}, wanted={wanted} and others={others}"
     check_numbers(total * (38 * wanted + 12 * others), options)
     draw = random.Random(seed)
-    made = [_made(draw, wanted, others) for _ in range(total)]
+    made = [_make_passage(draw, wanted, others) for _ in range(total)]
     return SyntheticQA(
         passages=[" ".join(words) for words, *_ in made],
         questions=[" ".join(words) for _, words, *_ in made],
@@ -69,7 +69,9 @@ def plant(
     )
 
 
-def _made(draw: random.Random, wanted: int, others: int) -> tuple[list[str], list[str], tuple[int, int], list[Link]]:
+def _make_passage(
+    draw: random.Random, wanted: int, others: int
+) -> tuple[list[str], list[str], tuple[int, int], list[Link]]:
     named = 2 * wanted - 1 + others  # two sentences for each number that is not the lucky one's
     persons, things = (draw.sample(names, named) for names in (PERSONS, THINGS))
     ways = draw.sample(("where", "when"), 2)

@@ -84,7 +84,7 @@ def cache_features(
         def make(numbers: range = numbers) -> Arrays:
             nonlocal computed
             computed += len(numbers)
-            return _made(backbone, batches(numbers))
+            return _compute_features(backbone, batches(numbers))
 
         made_of = {
             "version": _VERSION,
@@ -99,7 +99,7 @@ def cache_features(
 
 
 @torch.inference_mode()
-def _made(backbone: ImageClassifierNet, batches: Seen) -> Arrays:
+def _compute_features(backbone: ImageClassifierNet, batches: Seen) -> Arrays:
     device = next(backbone.parameters()).device
     encoder = copy.deepcopy(backbone).eval().to(memory_format=torch.channels_last)  # 1.6 times as fast on CPUs
     features, sizes = list[np.ndarray](), list[tuple[int, int]]()

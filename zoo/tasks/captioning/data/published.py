@@ -124,12 +124,12 @@ def _karpathy(home: Path) -> list[Named]:
     for number, each in enumerate(_content(path, {"images": [image]})["images"]):
         where = f"images.{number}"
         if each["split"] not in _OF_KARPATHY:
-            _malformed(path, f"{where}.split is {each['split']!r}, not one of {', '.join(_OF_KARPATHY)}")
+            _refuse(path, f"{where}.split is {each['split']!r}, not one of {', '.join(_OF_KARPATHY)}")
         captions = [sentence["raw"].strip() for sentence in each["sentences"] if sentence["raw"].strip()]
         if not captions:
-            _malformed(path, f"{where} has no sentence")
+            _refuse(path, f"{where} has no sentence")
         if each["filepath"] not in _YEARS.values():
-            _malformed(path, f"{where}.filepath is {each['filepath']!r}, not train2014 or val2014")
+            _refuse(path, f"{where}.filepath is {each['filepath']!r}, not train2014 or val2014")
         name = _plain_name(path, each["filename"], f"{where}.filename")
         found.append((each["filepath"], name, captions, _OF_KARPATHY[each["split"]]))
     return found
@@ -148,7 +148,7 @@ def _official(home: Path, validation: int) -> list[Named]:
         images = sorted(content["images"], key=lambda each: each["id"])
         for number, image in enumerate(images):
             if image["id"] not in captions:
-                _malformed(path, f"the image {image['id']} has no caption")
+                _refuse(path, f"the image {image['id']} has no caption")
             name = _plain_name(path, image["file_name"], f"file_name of the image {image['id']}")
             # held out at equal distances, since neighbours are alike in no way
             is_held_out = split == TRAIN and (number + 1) * validation // len(images) > number * validation // len(
@@ -163,18 +163,18 @@ def _content(path: Path, form: Mapping[str, Any]) -> Any:
         content = read_json(path)
         validate(content, form, "it")
     except (OSError, ValueError, ValidationError) as error:
-        _malformed(path, str(error))
+        _refuse(path, str(error))
     return content
 
 
-def _malformed(path: Path, what: str) -> NoReturn:
+def _refuse(path: Path, what: str) -> NoReturn:
     raise DataError(f"{path}: this is not the published file: {what}. Get it again.")
 
 
 def _plain_name(path: Path, name: str, where: str) -> str:
     """Refuses names that lead out of the folder."""
     if PurePosixPath(name).name != name or name in ("", ".", ".."):
-        _malformed(path, f"{where} is {name!r}, which is no name of a file")
+        _refuse(path, f"{where} is {name!r}, which is no name of a file")
     return name
 
 
@@ -188,18 +188,18 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _there(path: Path, source: str) -> Path:
     if not path.is_file():
-        raise _missing(path, "there is no such file", source)
+        raise _make_missing_error(path, "there is no such file", source)
     return path
 
 
 def _first_folder(places: Sequence[Path], source: str) -> Path:
     found = next((each for each in places if each.is_dir()), None)
     if found is None:
-        raise _missing(places[0], "there is no such folder", source)
+        raise _make_missing_error(places[0], "there is no such folder", source)
     return found
 
 
-def _missing(path: Path, what: str, source: str) -> DataError:
+def _make_missing_error(path: Path, what: str, source: str) -> DataError:
     remedy = "set $ZOO_DATA or paths.data to the folder that holds it"
     return DataError(f"{path}: {what}. {source}: place it there, or {remedy} (data/README.md has the layout).")
 

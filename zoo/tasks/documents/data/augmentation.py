@@ -51,13 +51,13 @@ class AugmentedView:
         if augmentation.synonyms is not None:
             if tokeniser.state()["kind"] != "words":
                 raise ConfigError("data.augmentation.synonyms replaces whole words: choose data.tokeniser=words")
-            self.synonyms = _numbered(read_synonyms(Path(augmentation.synonyms)), vocabulary)
+            self.synonyms = _encode_synonyms(read_synonyms(Path(augmentation.synonyms)), vocabulary)
 
     def __call__(self, document: Document) -> Document:
         changed, gold, start = [], [], 0
         for sentence in document.sentences:
-            order = self._moved(len(sentence))
-            changed.append([self._said(sentence[place]) for place in order])
+            order = self._move(len(sentence))
+            changed.append([self._replace_word(sentence[place]) for place in order])
             if document.gold_words is not None:
                 gold += [document.gold_words[start + place] for place in order]
             if document.planted is not None and start <= document.planted < start + len(sentence):
@@ -65,13 +65,13 @@ class AugmentedView:
             start += len(sentence)
         return replace(document, sentences=changed, gold_words=None if document.gold_words is None else gold)
 
-    def _moved(self, length: int) -> list[int]:
+    def _move(self, length: int) -> list[int]:
         if self.augmentation.shuffle < 2:
             return list(range(length))
         keys = [place + random.uniform(0, self.augmentation.shuffle) for place in range(length)]
         return sorted(range(length), key=keys.__getitem__)
 
-    def _said(self, word: int) -> int:
+    def _replace_word(self, word: int) -> int:
         if word in self.synonyms and random.random() < self.augmentation.synonym_rate:
             word = random.choice(self.synonyms[word])
         if self.augmentation.word_dropout and random.random() < self.augmentation.word_dropout:
@@ -105,7 +105,7 @@ def read_synonyms(path: Path) -> dict[str, list[str]]:
     return found
 
 
-def _numbered(synonyms: Mapping[str, Sequence[str]], vocabulary: Vocabulary) -> dict[int, list[int]]:
+def _encode_synonyms(synonyms: Mapping[str, Sequence[str]], vocabulary: Vocabulary) -> dict[int, list[int]]:
     """Returns the indices of words and synonyms that are in the vocabulary."""
     found = {}
     for word, others in synonyms.items():

@@ -63,10 +63,10 @@ class DocumentTokenizer:
             text: A text, which may have HTML, or its sentences.
             gold: Mask of the words (separated by white space) that determine the label, if sentences are given.
         """
-        found = self._of_text(text) if isinstance(text, str) else self._of_sentences(text, gold)
+        found = self._split_text(text) if isinstance(text, str) else self._split_sentences(text, gold)
         return self._cut([sentence for sentence in found if sentence.names])
 
-    def _of_text(self, text: str) -> Iterator[Sentence]:
+    def _split_text(self, text: str) -> Iterator[Sentence]:
         plain = remove_markup(text).text
         tokens = self.tokeniser.encode(plain)
         starts = [start for start, _ in tokens.spans]
@@ -74,7 +74,7 @@ class DocumentTokenizer:
             first, last = bisect_left(starts, start), bisect_left(starts, end)
             yield Sentence(tokens.names[first:last], plain, tokens.spans[first:last])
 
-    def _of_sentences(self, sentences: Sequence[str], gold: Bool[np.ndarray, " _"] | None) -> Iterator[Sentence]:
+    def _split_sentences(self, sentences: Sequence[str], gold: Bool[np.ndarray, " _"] | None) -> Iterator[Sentence]:
         words = 0
         for sentence in sentences:
             tokens = self.tokeniser.encode(sentence)
@@ -113,7 +113,7 @@ class DocumentTokenizer:
         )
 
 
-def counted(sentences: Iterable[Sentence]) -> Counter[str]:
+def count_tokens(sentences: Iterable[Sentence]) -> Counter[str]:
     """Counts the occurrences of each token."""
     found: Counter[str] = Counter()
     for each in sentences:
@@ -121,6 +121,6 @@ def counted(sentences: Iterable[Sentence]) -> Counter[str]:
     return found
 
 
-def numbered(vocabulary: Vocabulary, sentences: Sequence[Sentence]) -> list[list[int]]:
+def encode_sentences(vocabulary: Vocabulary, sentences: Sequence[Sentence]) -> list[list[int]]:
     """Returns the vocabulary indices of each sentence; a text without tokens becomes one unknown token."""
     return [vocabulary.encode(each.names) for each in sentences] or [[vocabulary.unknown]]

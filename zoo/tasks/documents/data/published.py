@@ -60,7 +60,7 @@ def read_newsgroups(folders: Sequence[Path], *, validation: int) -> Corpus:
                 part, group, number = found.groups()
                 yield f"{part}/{group}/{number}", group, TRAIN if part == "train" else TEST, content
 
-    return _corpus(texts(), archive, "single", validation, _without_header)
+    return _corpus(texts(), archive, "single", validation, _remove_header)
 
 
 def read_yelp(folders: Sequence[Path], *, targets: Targets, validation: int) -> Corpus:
@@ -99,10 +99,10 @@ def _corpus(texts: Texts, archive: Path, targets: Targets, validation: int, deco
     labels = np.array([number[cell] for cell in cells], dtype=np.int64)
     known = set(labels[splits == TRAIN].tolist())
     verify_published(len(names) > 1 and known == set(range(len(names))), archive, "some label has no training text")
-    return Corpus(read, ids, targets, names, labels, _with_validation(splits, labels, validation))
+    return Corpus(read, ids, targets, names, labels, _split_off_validation(splits, labels, validation))
 
 
-def _with_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+def _split_off_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
     """Moves training texts to the validation split: the same share of every label, and always the same texts."""
     train = np.flatnonzero(splits == TRAIN)
     if not 0 < count < len(train):
@@ -115,7 +115,7 @@ def _with_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.n
     return splits
 
 
-def _without_header(raw: bytes) -> str:
+def _remove_header(raw: bytes) -> str:
     """Decodes a message, which is Latin-1, and removes its header, which ends at the first blank line."""
     _, _, body = raw.decode("latin-1").replace("\r\n", "\n").partition("\n\n")
     return body.replace("\0", " ")

@@ -55,7 +55,7 @@ def leave_one_out(log: Log) -> dict[str, Part]:
     }
 
 
-def by_time(log: Log, val_share: float, test_share: float) -> dict[str, Part]:
+def split_by_time(log: Log, val_share: float, test_share: float) -> dict[str, Part]:
     """Splits at two moments, chosen so that the validation and the test have these shares of all interactions."""
     times = log.times
     if times is None:

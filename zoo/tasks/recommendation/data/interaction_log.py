@@ -92,7 +92,7 @@ def make_log(
             raise ConfigError(f"data.{name}={least}: write a whole number from 1")
     if UNKNOWN in item_names:
         raise DataError(f"an item is called {UNKNOWN!r}, as the row that unknown items share; give it another id")
-    actions = _Actions(users.astype(np.int32, copy=False), items.astype(np.int32, copy=False), times).sorted()
+    actions = _Actions(users.astype(np.int32, copy=False), items.astype(np.int32, copy=False), times).sort()
     if duplicates == "drop":
         actions = actions.at(_first_choices(actions, len(item_names)))
     actions, shared = _core(actions, min_user_items, min_item_users, len(item_names), rare)
@@ -122,7 +122,7 @@ def make_log(
     )
 
 
-def renumbered(
+def renumber(
     histories: Log, vocabulary: Sequence[str], unknown: Unknown, *, titles: Sequence[str] | None = None
 ) -> Log:
     """Returns the histories with items numbered as in a trained model.
@@ -157,10 +157,10 @@ def renumbered(
             )
         number[number < 0] = known[UNKNOWN]
     taken = replace(histories, items=number[histories.items], item_names=vocabulary, titles=titles)
-    return _without_unknown(taken) if strange and unknown == "skip" else taken
+    return _drop_unknown(taken) if strange and unknown == "skip" else taken
 
 
-def with_enough(histories: Log, least: int) -> Log:
+def drop_short(histories: Log, least: int) -> Log:
     """Returns the histories of the users with at least `least` items."""
     kept = histories.lengths >= least
     if kept.all():
@@ -186,7 +186,7 @@ class _Actions(NamedTuple):
     def at(self, which: np.ndarray) -> _Actions:
         return _Actions(self.users[which], self.items[which], None if self.times is None else self.times[which])
 
-    def sorted(self) -> _Actions:
+    def sort(self) -> _Actions:
         """Returns the interactions sorted by user, then by time; the sort is stable."""
         same = self.users[1:] == self.users[:-1]
         if self.times is not None:
@@ -230,7 +230,7 @@ def _offsets(users: Int[np.ndarray, " n"], count: int) -> tuple[Int[np.ndarray, 
     return present, np.concatenate([[0], np.cumsum(lengths[present], dtype=np.int64)])
 
 
-def _without_unknown(histories: Log) -> Log:
+def _drop_unknown(histories: Log) -> Log:
     """Leaves out items with number -1 and users who have no other, and logs how many there were."""
     kept = histories.items >= 0
     users = np.repeat(np.arange(len(histories.user_names)), histories.lengths)[kept]

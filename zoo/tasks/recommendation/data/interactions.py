@@ -81,7 +81,7 @@ class InteractionCollector:
         Raises:
             IrregularError: A value may be invalid. Nothing was added.
         """
-        users, items = _named(users), _named(items)
+        users, items = _parse_names(users), _parse_names(items)
         moments = None if times is None else self._moments(times)
         kept: np.ndarray | None = None
         if ratings is not None and self.min_rating is not None:
@@ -203,7 +203,7 @@ class Clock:
         return value
 
 
-def _named(column: Coded) -> Coded:
+def _parse_names(column: Coded) -> Coded:
     codes, names = column
     names = [name.strip() for name in names]
     if "" in names or (len(codes) and codes.min() < 0):

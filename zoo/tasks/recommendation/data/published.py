@@ -265,7 +265,7 @@ def _columns(content: bytes, path: Path, separator: str, columns: list[int]) -> 
 def _originals(published: Pairs, folders: Sequence[Path]) -> tuple[list[str], list[str] | None]:
     """Returns the ids of the items, and their titles if the files with them exist."""
     numbered = [f"item {number}" for number in range(1, published.items + 1)]
-    path = _beside(published.originals, folders)
+    path = _find_file(published.originals, folders)
     if path is None:
         return numbered, None
     numbers, originals = _columns(path.read_bytes(), path, " ", [0, 1])
@@ -274,14 +274,14 @@ def _originals(published: Pairs, folders: Sequence[Path]) -> tuple[list[str], li
         fits and len(np.unique(originals)) == len(originals), path, "it does not give each item an id of its own"
     )
     names = [str(original) for original in originals[np.argsort(numbers)].tolist()]
-    films = _beside(published.films, folders)
+    films = _find_file(published.films, folders)
     if films is None:
         return names, None
     titles = _titles(films.read_bytes(), films, "::")
     return names, [titles.get(name, "") for name in names]
 
 
-def _beside(name: str | None, folders: Sequence[Path]) -> Path | None:
+def _find_file(name: str | None, folders: Sequence[Path]) -> Path | None:
     return next((folder / name for folder in folders if name is not None and (folder / name).is_file()), None)
 
 

@@ -116,12 +116,12 @@ class Protocol:
         """Draws the negatives of each user."""
         if self.negatives is None:
             raise ValueError("full ranking has no negatives")
-        unseen = NegativeSampler.of(batch)
+        unseen = NegativeSampler.from_batch(batch)
         unseen.refuse_none()
         seeds = [hash_seed(self.seed, split, user) for split, user in zip(batch.splits, batch.ids, strict=True)]
         numbers = torch.from_numpy(_numbers(np.array(seeds, dtype=np.uint64), self.negatives)).to(batch.seen.device)
         users = torch.arange(len(seeds), device=batch.seen.device)[:, None]
-        return unseen.at(users, numbers % unseen.left[:, None])
+        return unseen.select(users, numbers % unseen.left[:, None])
 
 
 _SEEN = {"leave_out": "left out", "rank": "ranked too"}

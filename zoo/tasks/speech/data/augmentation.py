@@ -55,7 +55,7 @@ class Augmentation:
         """Draws a speed, from the generator of `random`."""
         return random.choice(self.speeds)
 
-    def masked(self, x: Float[Tensor, "t f"]) -> Float[Tensor, "t f"]:
+    def mask(self, x: Float[Tensor, "t f"]) -> Float[Tensor, "t f"]:
         """Masks a normalised recording with its mean, drawing from the generator of torch."""
         spectrogram, mean = x.unsqueeze(0), float(x.mean())
         for _ in range(self.frequency_masks):

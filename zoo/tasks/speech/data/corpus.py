@@ -70,4 +70,4 @@ class GeneratedSounds:
     count: int
 
     def features(self, features: Features, speed: float = 1.0) -> list[Any]:
-        return features.of_all(self.make(number, features, speed) for number in range(self.count))
+        return features.compute_all(self.make(number, features, speed) for number in range(self.count))

@@ -35,7 +35,7 @@ def _one_of(*names: str) -> Predicate:
     return Predicate(f"one of {', '.join(names)}", lambda value: type(value) is str and value in names)
 
 
-def _between(least: int, most: int) -> Predicate:
+def _make_range(least: int, most: int) -> Predicate:
     return Predicate(
         f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most
     )
@@ -46,14 +46,14 @@ _FINITE = Predicate("a finite number", lambda value: type(value) is float and ma
 
 FEATURES = {
     "kind": _one_of("log_mel", "mfcc", GIVEN),
-    "rate": _between(1000, 192_000),
-    "mels": _between(1, 512),
-    "coefficients": _between(1, 512),
+    "rate": _make_range(1000, 192_000),
+    "mels": _make_range(1, 512),
+    "coefficients": _make_range(1, 512),
     "window": _SECONDS,
     "hop": _SECONDS,
-    "deltas": _between(0, 2),
+    "deltas": _make_range(0, 2),
     "normalise": _one_of("utterance", "global", "none"),
-    "width": _between(1, 1 << 16),
+    "width": _make_range(1, 1 << 16),
     "mean": [_FINITE],
     "std": [Predicate("a positive number", lambda value: type(value) is float and 0 < value < math.inf)],
 }
@@ -127,9 +127,9 @@ class Features:
         """Returns the features of a recording of at least one hop, without normalisation."""
         count = self.count(len(samples))
         after = (count - 1) * self.hop_samples + self.window_samples - self.before - len(samples)
-        return self.of_windows(np.pad(samples[: max(0, after + len(samples))], (self.before, max(0, after))))
+        return self.compute_windows(np.pad(samples[: max(0, after + len(samples))], (self.before, max(0, after))))
 
-    def of_windows(self, samples: Float32[np.ndarray, " n"]) -> Float32[np.ndarray, "t f"]:
+    def compute_windows(self, samples: Float32[np.ndarray, " n"]) -> Float32[np.ndarray, "t f"]:
         """Returns the features of all windows that are complete, a hop apart, the first at the first sample.
 
         Derivatives need two frames on each side, and are those of these windows alone.
@@ -147,7 +147,7 @@ class Features:
         found: np.ndarray = torch.cat(parts, 1).numpy()
         return found
 
-    def of_all(self, recordings: Iterable[Float32[np.ndarray, " _"]]) -> list[Float32[np.ndarray, "_ f"]]:
+    def compute_all(self, recordings: Iterable[Float32[np.ndarray, " _"]]) -> list[Float32[np.ndarray, "_ f"]]:
         """Returns the features of several recordings."""
         with one_thread():
             return [self.of(each) for each in recordings]
@@ -176,7 +176,7 @@ class Scale:
     std: Float32[np.ndarray, " f"]
 
     @classmethod
-    def over(cls, recordings: Iterable[Float32[np.ndarray, "_ f"]]) -> Scale:
+    def measure(cls, recordings: Iterable[Float32[np.ndarray, "_ f"]]) -> Scale:
         """Measures recordings, of which there is at least one."""
         count, total, squares = 0, np.float64(0.0), np.float64(0.0)
         for each in recordings:
@@ -210,7 +210,7 @@ class Normalised:
         """Normalises the features of one recording."""
         if self.features.normalise == "none":
             return np.asarray(x)
-        scale = self.scale if self.scale is not None else Scale.over([x])
+        scale = self.scale if self.scale is not None else Scale.measure([x])
         return scale(x)
 
     def state(self) -> dict[str, Any]:

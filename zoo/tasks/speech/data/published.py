@@ -20,7 +20,7 @@ from zoo.tasks.speech.data.audio import Clip, Limits, SoundError, read_sound
 from zoo.tasks.speech.data.corpus import Corpus, GeneratedSounds
 from zoo.tasks.speech.data.features import Features
 from zoo.tasks.speech.data.recordings import FileSounds
-from zoo.tasks.speech.data.resampling import resampled
+from zoo.tasks.speech.data.resampling import resample
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _FSDD_AT = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/heads"
@@ -81,7 +81,7 @@ def find_takes(folders: Sequence[Path]) -> list[Take]:
 
 def read_fsdd(folders: Sequence[Path], cache: Path | None, left_out: str | None, features: Features) -> Corpus:
     """Single digits, each a word."""
-    takes = _without(find_takes(folders), left_out)
+    takes = _leave_out(find_takes(folders), left_out)
     return Corpus(
         sounds=_sounds([Clip(take.path) for take in takes], cache, features),
         texts=[DIGITS[take.digit] for take in takes],
@@ -130,22 +130,22 @@ class Strings:
 
 def read_fsdd_strings(folders: Sequence[Path], strings: Strings, features: Features) -> Corpus:
     """Strings of digits, each of one speaker, whose takes are of one split."""
-    takes = _without(find_takes(folders), strings.left_out)
+    takes = _leave_out(find_takes(folders), strings.left_out)
     sounds = [_samples(take.path) for take in takes]
     seconds = strings.expected_seconds(float(np.mean([len(each) for each in sounds])) / _STRING_RATE)
     options = f"data.strings={strings.strings}, held_out={strings.held_out}, most={strings.most}"
     check_numbers(round(seconds / features.hop * (features.width or 1)), options)
     drawn = []
     for split, count in enumerate((strings.strings, strings.held_out, strings.held_out)):
-        own = _by_speaker(takes, split)
+        own = _group_by_speaker(takes, split)
         drawn += [_String.drawn(strings, split, number, own) for number in range(count)]
 
     at_speeds = {1.0: sounds}
 
     def make(number: int, features: Features, speed: float) -> Float32[np.ndarray, " n"]:
         if speed not in at_speeds:  # of takes, which are many times shorter than all strings together
-            at_speeds[speed] = [resampled(each, _STRING_RATE, _STRING_RATE, speed) for each in sounds]
-        return resampled(drawn[number].samples(strings, at_speeds[speed], speed), _STRING_RATE, features.rate)
+            at_speeds[speed] = [resample(each, _STRING_RATE, _STRING_RATE, speed) for each in sounds]
+        return resample(drawn[number].samples(strings, at_speeds[speed], speed), _STRING_RATE, features.rate)
 
     texts = [" ".join(DIGITS[takes[take].digit] for take in each.takes) for each in drawn]
     return Corpus(
@@ -312,10 +312,10 @@ def _samples(path: Path) -> Float32[np.ndarray, " n"]:
         sound = read_sound(Clip(path), _ANY_LENGTH)
     except SoundError as error:
         raise DataError(f"{path}: {error.fault.what}. Remove it, and fetch the data set anew.") from error
-    return resampled(sound.samples, sound.rate, _STRING_RATE)
+    return resample(sound.samples, sound.rate, _STRING_RATE)
 
 
-def _without(takes: Sequence[Take], left_out: str | None) -> list[Take]:
+def _leave_out(takes: Sequence[Take], left_out: str | None) -> list[Take]:
     """Returns the takes of a run: if a speaker is left out, the test has his alone, and the other splits none."""
     if left_out is None:
         return list(takes)
@@ -325,7 +325,7 @@ def _without(takes: Sequence[Take], left_out: str | None) -> list[Take]:
     return [take for take in takes if (take.speaker == left_out) == (take.split == TEST)]
 
 
-def _by_speaker(takes: Sequence[Take], split: int) -> dict[str, list[Int[np.ndarray, " _"]]]:
+def _group_by_speaker(takes: Sequence[Take], split: int) -> dict[str, list[Int[np.ndarray, " _"]]]:
     """Returns, for each speaker with every digit in a split, the numbers of the takes of each digit."""
     found: dict[str, list[list[int]]] = {}
     for number, take in enumerate(takes):

@@ -26,7 +26,7 @@ from zoo.tasks.speech.data.audio import (
 )
 from zoo.tasks.speech.data.corpus import Rows
 from zoo.tasks.speech.data.features import GIVEN, Features, one_thread
-from zoo.tasks.speech.data.resampling import resampled
+from zoo.tasks.speech.data.resampling import resample
 
 _TOGETHER = 256
 """Recordings whose features are one file of the cache."""
@@ -157,7 +157,7 @@ def _read(clip: Clip, features: Features, limits: Limits, speed: float = 1.0) ->
             "Give a recording; a model of .npy files is trained with data.features.kind=given.",
         )
     sound = read_sound(clip, limits)
-    samples = resampled(sound.samples, sound.rate, features.rate, speed)
+    samples = resample(sound.samples, sound.rate, features.rate, speed)
     if not features.count(len(samples)):
         raise SoundError("the recording is shorter than a frame", "Give a longer one.")
     return _Read(features.of(samples), sound.is_clipped, sound.rate < _LOWER * features.rate)

@@ -13,7 +13,7 @@ _MOST = 1000
 """Largest denominator of a ratio of rates: the filter has as many phases, and the duration is off by 1e-6 at most."""
 
 
-def resampled(
+def resample(
     samples: Float32[np.ndarray, " n"], rate: float, wanted: float, speed: float = 1.0
 ) -> Float32[np.ndarray, " m"]:
     """Returns a recording at another rate.

@@ -12,7 +12,7 @@ from zoo.text import Tokens
 from zoo.text.tokens import tokens_of_words
 
 
-def linked(
+def link_tokens(
     links: Int[np.ndarray, "l 2"], target: str, target_tokens: Tokens, source: str, source_tokens: Tokens
 ) -> Iterable[int]:
     """Links of tokens, one after another: each token of a word of the target with each of its words in the source.

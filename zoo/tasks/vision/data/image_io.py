@@ -81,13 +81,13 @@ def read_picture(
     if channels not in (1, 3):
         raise ValueError(f"channels={channels!r}: a picture has 1 (grey) or 3 (red, green, blue)")
     path = Path(path)
-    with _opened(path, most_pixels) as image:
+    with _open(path, most_pixels) as image:
         if at_least is not None:
             image.draft(None, (at_least, at_least))
-        with _decoding(path):
+        with _explain_decoding(path):
             image.load()
         kind = image.format
-        with _decoding(path):
+        with _explain_decoding(path):
             plain = _plain(_upright(image), kind, path)
             pixels = _pixels(plain, channels)
     return torch.from_numpy(pixels).permute(2, 0, 1)
@@ -96,15 +96,15 @@ def read_picture(
 def read_header(path: Path | str, *, most_pixels: int = MOST_PIXELS) -> Header:
     """Reads the header of a file. The pixels are not decoded, and may be damaged."""
     path = Path(path)
-    with _opened(path, most_pixels) as image:
-        with _decoding(path):
+    with _open(path, most_pixels) as image:
+        with _explain_decoding(path):
             frames = bool(getattr(image, "is_animated", False))
         size = (image.width, image.height) if _is_turned(image) else (image.height, image.width)
         return Header(str(image.format), *size, frames)
 
 
 @contextmanager
-def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
+def _open(path: Path, most_pixels: int) -> Iterator[Image.Image]:
     """Opens a picture without decoding it, and silences PIL's warnings, most of which concern EXIF data."""
     try:
         status = path.stat()
@@ -129,7 +129,7 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
             except OSError as error:
                 raise _unreadable(path, error) from None
             with file:
-                with _decoding(path):
+                with _explain_decoding(path):
                     image = Image.open(file, formats=FORMATS)
                 count = image.width * image.height
                 if count > most_pixels:
@@ -143,14 +143,14 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
 
 
 @contextmanager
-def _decoding(path: Path) -> Iterator[None]:
+def _explain_decoding(path: Path) -> Iterator[None]:
     """Turns the errors of many types that PIL raises for bad bytes into ImageError."""
     try:
         yield
     except ImageError:
         raise
     except UnidentifiedImageError:
-        raise picture_error(path, *_unidentified(path)) from None
+        raise picture_error(path, *_identify(path)) from None
     except MemoryError:
         raise picture_error(path, "there is not enough memory for it", "Make it smaller.") from None
     except Exception as error:
@@ -158,7 +158,7 @@ def _decoding(path: Path) -> Iterator[None]:
         raise picture_error(path, f"the picture is damaged or cut short ({said})", _REMEDY) from error
 
 
-def _unidentified(path: Path) -> tuple[str, str]:
+def _identify(path: Path) -> tuple[str, str]:
     """Returns what a file of another format is, by its first bytes, and a remedy."""
     with path.open("rb") as file:
         head = file.read(512)
@@ -197,13 +197,13 @@ def _plain(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
     """Converts to a mode from which PIL converts to grey and RGB without losing range or transparency."""
     mode = image.mode
     if mode == "F" or mode == "I" or mode.startswith("I;"):
-        return _of_many_bits(image, kind, path)
+        return _convert_deep(image, kind, path)
     if mode == "LAB":
         raise picture_error(path, "its colours are written as LAB", "Save it as RGB.")
     if image.has_transparency_data:
         picture = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
-    return _converted(image, "L" if mode in ("1", "L") else "RGB")
+    return _convert(image, "L" if mode in ("1", "L") else "RGB")
 
 
 def _pixels(image: Image.Image, channels: Channels) -> UInt8[np.ndarray, "h w c"]:
@@ -213,16 +213,16 @@ def _pixels(image: Image.Image, channels: Channels) -> UInt8[np.ndarray, "h w c"
     for top in range(0, image.height, rows):
         end = min(top + rows, image.height)
         strip = image if end - top == image.height else image.crop((0, top, image.width, end))
-        found[top:end] = np.asarray(_converted(strip, "L" if channels == 1 else "RGB")).reshape(end - top, -1, channels)
+        found[top:end] = np.asarray(_convert(strip, "L" if channels == 1 else "RGB")).reshape(end - top, -1, channels)
     return found
 
 
-def _converted(image: Image.Image, mode: str) -> Image.Image:
+def _convert(image: Image.Image, mode: str) -> Image.Image:
     """Returns a picture in this mode: the same object if it is in it, where `convert` would copy it."""
     return image if image.mode == mode else image.convert(mode)
 
 
-def _of_many_bits(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
+def _convert_deep(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
     """Converts 16-bit grey, for which PIL uses 32 bits in some formats, and 32-bit grey to 8 bits."""
     values = np.asarray(image).astype(np.float64)
     if image.mode != "F" and (image.mode.startswith("I;16") or kind in ("PNG", "PPM")):

@@ -72,7 +72,7 @@ class ImageOptions:
         """The preprocessing of a checkpoint, as options."""
         return cls(**{name: state[name] for name in PREPROCESSING})
 
-    def preprocessing(self, channels: int, size: tuple[int, int] | None) -> Preprocessing:
+    def make_preprocessing(self, channels: int, size: tuple[int, int] | None) -> Preprocessing:
         """Returns the preprocessing of pictures with these channels, whose common size is None if they have none."""
         if size is None and (self.height is None or self.width is None):
             raise ConfigError("these pictures have no size in common; give data.height and data.width")
@@ -89,7 +89,7 @@ class ImageOptions:
 
     def fit(self, channels: int) -> Preprocessing | None:
         """Returns the preprocessing if the size of the net's input is given, and not that of the pictures."""
-        return None if self.height is None or self.width is None else self.preprocessing(channels, None)
+        return None if self.height is None or self.width is None else self.make_preprocessing(channels, None)
 
     def at_least(self, crop: float = 1.0) -> int | None:
         """The smallest size of a side to which a JPEG may be reduced (by 2, 4 or 8) in decoding; None: no reduction.

@@ -15,7 +15,7 @@ from zoo.errors import DataError
 from zoo.tasks.vision.data.image_io import SUFFIXES
 from zoo.tasks.vision.data.image_list import Decoded, ReaderOptions
 from zoo.tasks.vision.data.image_set import ImageSet
-from zoo.tasks.vision.data.published import with_validation
+from zoo.tasks.vision.data.published import split_off_validation
 
 _CLASSES = 1000
 
@@ -47,7 +47,7 @@ def read_imagenet(root: Path, *, validation: int) -> ImageSet:
     return ImageSet(
         pixels=Decoded(ids, ReaderOptions(), root),
         labels=np.concatenate([of_train, of_test]),
-        splits=np.concatenate([with_validation(of_train, validation), np.full(len(test), "test")]),
+        splits=np.concatenate([split_off_validation(of_train, validation), np.full(len(test), "test")]),
         label_names=_names(synsets),
         ids=ids,
         channels=3,

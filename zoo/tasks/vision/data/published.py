@@ -172,7 +172,7 @@ def read_cifar(published: Cifar, roots: Sequence[Path], *, validation: int) -> I
     return _as_set(np.concatenate([parts[name][0] for name in counts]), labels[0], labels[1], tuple(names), validation)
 
 
-def with_validation(labels: Int[np.ndarray, " n"], validation: int) -> np.ndarray:
+def split_off_validation(labels: Int[np.ndarray, " n"], validation: int) -> np.ndarray:
     """Assigns train or val to each example of a training set, with the same share of val in every class.
 
     Args:
@@ -206,7 +206,7 @@ def _as_set(
     return ImageSet(
         pixels=pixels,
         labels=np.concatenate([train, test]),
-        splits=np.concatenate([with_validation(train, validation), np.full(len(test), "test")]),
+        splits=np.concatenate([split_off_validation(train, validation), np.full(len(test), "test")]),
         label_names=label_names,
         ids=[f"train/{n}" for n in range(len(train))] + [f"test/{n}" for n in range(len(test))],
         channels=channels,
@@ -260,13 +260,13 @@ def _cifar_pickles(published: Cifar, roots: Sequence[Path]) -> dict[str, tuple[P
             lacking = [name for name in names if not (folder / name).is_file()]
             if lacking:
                 raise DataError(f"{folder}: there is no {', '.join(lacking)}. Complete the folder, or remove it.")
-            return {name: (folder / name, _unpickled(folder / name)) for name in names}
+            return {name: (folder / name, _unpickle(folder / name)) for name in names}
     digests = {published.archive: published.sha256}
     found, _ = find_published([published.archive], roots, source=published.source, sha256=digests)
     return _from_archive(found[published.archive], published.folder, names)
 
 
-def _unpickled(path: Path) -> Any:
+def _unpickle(path: Path) -> Any:
     with path.open("rb") as file:
         return unpickle(file, path)
 

@@ -75,7 +75,7 @@ class Preprocessing:
     def __call__(self, picture: Picture) -> Picture:
         """Returns the picture in the size of the net's input."""
         pixels, gold = picture.pixels, picture.gold
-        scaled = self._scaled(pixels.shape[1], pixels.shape[2])
+        scaled = self._scale_size(pixels.shape[1], pixels.shape[2])
         if pixels.shape[1:] == scaled == (self.height, self.width):
             return picture
         if self.is_too_long(pixels.shape[1], pixels.shape[2]):
@@ -89,7 +89,7 @@ class Preprocessing:
 
     def is_too_long(self, height: int, width: int) -> bool:
         """Whether a picture of this size would have too many pixels when it is scaled, before it is cut."""
-        scaled = self._scaled(height, width)
+        scaled = self._scale_size(height, width)
         return scaled[0] * scaled[1] > _MOST_PIXELS
 
     def length_problem(self, height: int, width: int) -> tuple[str, str]:
@@ -105,7 +105,7 @@ class Preprocessing:
 
         With `pad`, the part is larger than the picture.
         """
-        rows, columns = self._scaled(height, width)
+        rows, columns = self._scale_size(height, width)
         top, left = self._corner(rows, columns)
         down, across = height / rows, width / columns
         return top * down, left * across, self.height * down, self.width * across
@@ -120,7 +120,7 @@ class Preprocessing:
         """Returns the mean as an 8-bit pixel."""
         return [round(255 * number) for number in self.mean]
 
-    def _scaled(self, height: int, width: int) -> tuple[int, int]:
+    def _scale_size(self, height: int, width: int) -> tuple[int, int]:
         """Returns the size to which a picture is scaled before it is cropped or padded."""
         if self.resize == "squash":
             return self.height, self.width
@@ -191,7 +191,7 @@ class Augmentation:
                 "data.augmentation.rand_augment turns and shifts pixels, and these pictures have gold, which would "
                 "stay behind; write data.augmentation.rand_augment=0"
             )
-        pixels, gold = self._placed(picture, to)
+        pixels, gold = self._place(picture, to)
         if self.rand_augment:
             pixels = v2.RandAugment(self.rand_augment, self.magnitude, fill=to.fill())(pixels)
         if self.jitter is not None:
@@ -200,14 +200,14 @@ class Augmentation:
             pixels = v2.RandomErasing(self.erasing, value=to.fill())(pixels)
         return replace(picture, pixels=pixels, gold=gold)
 
-    def _placed(self, picture: Picture, to: Preprocessing) -> tuple[UInt8[Tensor, "c h w"], Bool[Tensor, "h w"] | None]:
+    def _place(self, picture: Picture, to: Preprocessing) -> tuple[UInt8[Tensor, "c h w"], Bool[Tensor, "h w"] | None]:
         """Applies the operations that move pixels, to the picture and its gold."""
         picture = to(picture) if self.resized_crop is None else _resized_crop(picture, to, self.resized_crop)
         pixels, gold = picture.pixels, picture.gold
         if self.crop_padding:
             down, right = (random.randint(-self.crop_padding, self.crop_padding) for _ in range(2))
-            pixels = _shifted(pixels, down, right)
-            gold = None if gold is None else _shifted(gold, down, right)
+            pixels = _shift(pixels, down, right)
+            gold = None if gold is None else _shift(gold, down, right)
         if self.flip and random.random() < 0.5:
             pixels = pixels.flip(-1)
             gold = None if gold is None else gold.flip(-1)
@@ -222,7 +222,7 @@ def _resized_crop(picture: Picture, to: Preprocessing, scale: tuple[float, float
     return replace(picture, pixels=pixels.as_subclass(Tensor), gold=gold.as_subclass(Tensor))
 
 
-def _shifted(planes: Tensor, down: int, right: int) -> Tensor:
+def _shift(planes: Tensor, down: int, right: int) -> Tensor:
     """Shifts planes and fills with zeros; ten times as fast as padding and cropping in torchvision."""
     height, width = planes.shape[-2:]
     moved = torch.zeros_like(planes)
