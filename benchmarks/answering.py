@@ -95,7 +95,7 @@ def _drawn(sizes: Sizes) -> ExtractiveQABatch[None]:
         passage = text(*sizes.passage)
         first, last = sorted(torch.randint(len(passage), (2,), generator=random).tolist())
         asked.append(ExtractiveQAExample(text(*sizes.question), str(number), passage=passage, span=(first, last)))
-    return ExtractiveQABatch.of(asked)
+    return ExtractiveQABatch.collate(asked)
 
 
 def _loss(ends: tuple[Tensor, Tensor], batch: ExtractiveQABatch[None]) -> Tensor:

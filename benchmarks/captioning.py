@@ -154,7 +154,7 @@ def _drawn(sizes: Sizes) -> dict[str, Batch]:
 
     def texts(lengths: list[int]) -> Targets:
         drawn = [torch.randint(END + 1, sizes.words, (length - 1,), generator=random).tolist() for length in lengths]
-        return Targets.of(drawn)
+        return Targets.pad(drawn)
 
     return {
         name: (ImageInput(None, features), texts(each)) for name, each in (("several lengths", several), ("one", one))

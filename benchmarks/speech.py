@@ -198,7 +198,7 @@ def _drawn(sizes: Sizes, frames: int | None = None) -> Batch:
     frames = sizes.frames if frames is None else frames
     features = torch.randn(sizes.recordings, frames, sizes.features, generator=random)
     texts = torch.randint(END + 1, sizes.tokens, (sizes.recordings, sizes.length - 1), generator=random)
-    return Frames(features, torch.full((sizes.recordings,), frames)), Targets.of(texts.tolist())
+    return Frames(features, torch.full((sizes.recordings,), frames)), Targets.pad(texts.tolist())
 
 
 def _compared(nets: dict[str, Any], sizes: Sizes, repeats: int, clock: Callable[[], float]) -> dict[str, Any]:

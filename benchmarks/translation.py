@@ -178,7 +178,7 @@ def _drawn(sizes: Sizes, longest: int | None = None) -> tuple[Source, Targets]:
     def tokens(length: int) -> list[list[int]]:
         return torch.randint(END + 1, sizes.words, (sizes.pairs, length), generator=random).tolist()  # type: ignore[no-any-return]
 
-    return Source.of(tokens(sizes.length)), Targets.of(tokens(longest - 1))
+    return Source.pad(tokens(sizes.length)), Targets.pad(tokens(longest - 1))
 
 
 def _compared(name: str, group: Group, sizes: Sizes, repeats: int, clock: Callable[[], float]) -> dict[str, Any]:

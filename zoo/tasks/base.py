@@ -423,7 +423,7 @@ class TaskData(pl.LightningDataModule, ABC):
 
     def from_files(self, paths: Sequence[Path], state: dict[str, Any]) -> Self:
         """Returns a data set of the user's own files for a model that was trained on this data."""
-        return self._of(self.input_source(paths, state), state)
+        return self._replace_source(self.input_source(paths, state), state)
 
     input_options: ClassVar[Sequence[CommandOption]] = ()
     """Options of `zoo evaluate`, `predict` and `maps` for this data. Each sets the attribute of the same name before
@@ -440,9 +440,9 @@ class TaskData(pl.LightningDataModule, ABC):
 
     def from_texts(self, texts: Sequence[str], state: dict[str, Any]) -> Self:
         """Returns a data set of examples given on the command line for a model that was trained on this data."""
-        return self._of(self.text_source(texts, state), state)
+        return self._replace_source(self.text_source(texts, state), state)
 
-    def _of(self, source: Any, state: dict[str, Any]) -> Self:
+    def _replace_source(self, source: Any, state: dict[str, Any]) -> Self:
         data = copy.copy(self)
         data.source, data.is_input = source, True
         data.restore(state)

@@ -47,7 +47,7 @@ class LengthLimit:
     place: Path | None = None
 
     @classmethod
-    def of(cls, data: TaskData, most: int | None, noun: str) -> LengthLimit:
+    def from_data(cls, data: TaskData, most: int | None, noun: str) -> LengthLimit:
         """Returns the limit of a data set.
 
         Args:

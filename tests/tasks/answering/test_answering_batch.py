@@ -17,7 +17,7 @@ from zoo.tasks.answering.spans import best_spans, span_losses
 
 
 def test_texts_are_padded_and_links_become_a_mask() -> None:
-    spans, labels = ExtractiveQABatch.of(passages()), NLIBatch.of(premises())
+    spans, labels = ExtractiveQABatch.collate(passages()), NLIBatch.collate(premises())
     for batch in (spans, labels):
         assert batch.question.lengths.tolist() == [3, 1, 6]
         assert batch.passage.lengths.tolist() == [5, 2, 1]
@@ -32,7 +32,7 @@ def test_texts_are_padded_and_links_become_a_mask() -> None:
 
 
 def test_pictures_are_normalised_and_boxes_are_padded() -> None:
-    batch = VQABatch.of(pictures(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    batch = VQABatch.collate(pictures(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     expected = (torch.stack([each.pixels for each in pictures()]).float() / 255 - 0.5) / 0.25
     torch.testing.assert_close(batch.picture.pixels, expected)
     assert batch.regions.tolist() == [[[0.0, 0.0, 0.5, 0.25]], [[0.0] * 4]]
@@ -41,31 +41,31 @@ def test_pictures_are_normalised_and_boxes_are_padded() -> None:
 
 def test_what_is_not_known_of_one_is_not_known() -> None:
     first, *others = passages()
-    batch = ExtractiveQABatch.of([replace(first, span=None, links=None), *others])
+    batch = ExtractiveQABatch.collate([replace(first, span=None, links=None), *others])
     assert batch.spans.tolist() == [[UNKNOWN, UNKNOWN], [0, 0], [0, 0]]
     assert batch.is_known.tolist() == [False, True, True]
     assert batch.gold is None
     premise, *others = premises()
-    batch = NLIBatch.of([replace(premise, answer=UNKNOWN), *others])
+    batch = NLIBatch.collate([replace(premise, answer=UNKNOWN), *others])
     assert batch.answers.tolist() == [UNKNOWN, 2, 1]
     assert batch.is_known.tolist() == [False, True, True]
-    assert VQABatch.of([replace(each, regions=None) for each in pictures()]).regions is None
+    assert VQABatch.collate([replace(each, regions=None) for each in pictures()]).regions is None
 
 
 def test_texts_have_words() -> None:
     first, second, _ = passages()
     for empty in (replace(second, question=[]), replace(second, passage=[])):
         with pytest.raises(ValueError, match="must have a token"):
-            ExtractiveQABatch.of([first, empty])
+            ExtractiveQABatch.collate([first, empty])
     with pytest.raises(ValueError, match="must have a token"):
-        VQABatch.of([replace(pictures()[0], question=[])])
+        VQABatch.collate([replace(pictures()[0], question=[])])
 
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_some_questions_are_a_batch_without_the_padding_of_the_others(name: str) -> None:
     """That is for a net: nothing that people read, and no gold."""
     examples = examples_for(name)
-    batch, alone = BATCHES[name].of(examples), BATCHES[name].of(examples[1:2])
+    batch, alone = BATCHES[name].collate(examples), BATCHES[name].collate(examples[1:2])
     selected = batch.select(torch.tensor([1]))
     assert selected.written is None
     assert torch.equal(selected.question.tokens, alone.question.tokens)

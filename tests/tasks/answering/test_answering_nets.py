@@ -32,7 +32,7 @@ def made(name: str, **how: object) -> nn.Module:
 
 
 def batch_for(name: str) -> QABatch[Any]:
-    batch = BATCHES[name].of(examples_for(name))
+    batch = BATCHES[name].collate(examples_for(name))
     return replace(batch, pixels=batch.pixels.double()) if isinstance(batch, VQABatch) else batch
 
 

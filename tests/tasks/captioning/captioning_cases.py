@@ -32,7 +32,9 @@ DECODER = partial(Bahdanau, dim=6, hidden=8, compared=5, cell="lstm", readout="t
 
 
 def language() -> TextCodec:
-    return TextCodec.learned(Words(lower=True), Counter(" ".join(text for each in CAPTIONS for text in each).split()))
+    return TextCodec.from_counts(
+        Words(lower=True), Counter(" ".join(text for each in CAPTIONS for text in each).split())
+    )
 
 
 def captioned(number: int) -> CaptionExample:
@@ -46,7 +48,7 @@ def captioned(number: int) -> CaptionExample:
 
 def pictures(which: Sequence[int] = range(4), **options: Any) -> CaptionBatch[Any]:
     options = {"frequencies": Frequencies.from_corpus(CAPTIONS), "mean": [0.5] * 3, "std": [0.3] * 3} | options
-    return CaptionBatch.of([captioned(number) for number in which], language(), **options)
+    return CaptionBatch.collate([captioned(number) for number in which], language(), **options)
 
 
 def doubled(batch: CaptionBatch[Any]) -> CaptionBatch[Any]:

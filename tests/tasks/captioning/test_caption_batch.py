@@ -14,7 +14,7 @@ from zoo.tasks.captioning.batch import CaptionBatch, CaptionExample, WrittenPict
 from zoo.tasks.seq2seq.text_codec import END, TextCodec
 from zoo.text import Words
 
-LANGUAGE = TextCodec.learned(Words(), Counter())
+LANGUAGE = TextCodec.from_counts(Words(), Counter())
 NO_PIXELS = np.zeros((1, 3, 4, 6), dtype=np.uint8)
 
 
@@ -28,7 +28,7 @@ def written(references: list[str], size: tuple[int, int]) -> WrittenPicture:
 
 def batch() -> CaptionBatch[Any]:
     boxes = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]])
-    return CaptionBatch.of(
+    return CaptionBatch.collate(
         [
             CaptionExample(pixels(255), None, [7, 8], "a", "test", boxes, written(["x", "y"], (4, 6))),
             CaptionExample(pixels(0), None, [9], "b", "test", boxes[1:], written(["z"], (8, 8))),
@@ -51,7 +51,7 @@ def test_pixels_are_normalised_and_are_the_places() -> None:
 
 def test_features_come_with_their_grid() -> None:
     rows = torch.arange(12.0).view(6, 2)
-    made = CaptionBatch.of(
+    made = CaptionBatch.collate(
         [CaptionExample(None, rows.half(), None, "a"), CaptionExample(None, -rows.half(), None, "b")],
         LANGUAGE,
         grid=(2, 3),
@@ -81,15 +81,15 @@ def test_gold_by_cells_and_of_some_pictures() -> None:
     assert some.gold is not None
     assert some.gold.shape == (1, 2, 4)
     assert some.references == [["z"]]
-    assert made.with_targets(some.targets).gold is None
-    assert made.with_targets(some.targets).gold_cells((2, 2)) is None
+    assert made.replace_targets(some.targets).gold is None
+    assert made.replace_targets(some.targets).gold_cells((2, 2)) is None
 
 
 @pytest.mark.parametrize("what", ["target", "regions", "written"])
 def test_what_one_picture_lacks_the_batch_lacks(what: str) -> None:
     whole = CaptionExample(pixels(1), None, [7], "a", "", torch.zeros(1, 4), written(["x"], (4, 6)))
     lacks = CaptionExample(pixels(1), None, *(None if what == "target" else [7], "b", ""), None, None)
-    made = CaptionBatch.of([whole, lacks], LANGUAGE)
+    made = CaptionBatch.collate([whole, lacks], LANGUAGE)
     assert (made.targets is None) == (what == "target")
     assert made.gold is None
     assert made.written is None

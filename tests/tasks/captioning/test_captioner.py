@@ -76,7 +76,7 @@ def test_a_step_evaluates_writes_and_explains(net: object) -> None:
 def test_references_with_spaces_before_punctuation_score_as_those_without() -> None:
     texts = ["a ring, red, in a (blue) cross.", "a cross: a ring!"]
     spaced = ["a ring , red , in a ( blue ) cross .", "a cross : a ring !"]
-    of = TextCodec.learned(Words(lower=True), Counter(Words().encode(" ".join(texts)).names))
+    of = TextCodec.from_counts(Words(lower=True), Counter(Words().encode(" ".join(texts)).names))
     found = []
     for given in (texts, spaced):
         batch = pictures([0, 2], frequencies=Frequencies.from_corpus([of.respell(text)] for text in given))

@@ -72,4 +72,4 @@ def texts(count: int = 6, seed: int = 0) -> list[Document]:
 
 
 def batch(count: int = 6, seed: int = 0) -> DocumentBatch:
-    return DocumentBatch.of(texts(count, seed))
+    return DocumentBatch.collate(texts(count, seed))

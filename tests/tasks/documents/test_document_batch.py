@@ -17,7 +17,7 @@ DOCUMENTS = [
 
 
 def test_words_sentences_and_documents() -> None:
-    batch = DocumentBatch.of(DOCUMENTS)
+    batch = DocumentBatch.collate(DOCUMENTS)
     assert len(batch) == 2
     assert batch.ids == ("first", "second")
     expected = {
@@ -39,7 +39,7 @@ def test_words_sentences_and_documents() -> None:
 
 def test_several_labels_and_unknown_gold() -> None:
     several = [replace(each, label=[True, False, number == 1]) for number, each in enumerate(DOCUMENTS)]
-    batch = DocumentBatch.of([several[0], replace(several[1], gold_words=None)])
+    batch = DocumentBatch.collate([several[0], replace(several[1], gold_words=None)])
     assert batch.labels.tolist() == [[True, False, False], [True, False, True]]
     assert batch.labels.dtype == torch.bool
     assert batch.gold_words is None
@@ -47,13 +47,13 @@ def test_several_labels_and_unknown_gold() -> None:
 
 
 def test_all_tensors_move() -> None:
-    moved = DocumentBatch.of(texts()).to("meta")
+    moved = DocumentBatch.collate(texts()).to("meta")
     for name in ("words", "sentences", "documents", "labels", "gold_words", "gold_sentences"):
         assert getattr(moved, name).device.type == "meta"
-    assert moved.ids == DocumentBatch.of(texts()).ids
+    assert moved.ids == DocumentBatch.collate(texts()).ids
 
 
 @pytest.mark.parametrize("sentences", [[], [[1], []]])
 def test_documents_without_sentences_or_words_are_refused(sentences: list[list[int]]) -> None:
     with pytest.raises(ValueError, match="document 'odd' must have a sentence, and a word in each of its sentences"):
-        DocumentBatch.of([*DOCUMENTS, Document(sentences, 0, "odd")])
+        DocumentBatch.collate([*DOCUMENTS, Document(sentences, 0, "odd")])

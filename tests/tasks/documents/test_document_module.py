@@ -41,7 +41,7 @@ def batch(targets: Any = "single", names: tuple[str, ...] = ("1", "2", "5")) -> 
     if targets == "multi":
         several = [[number % 2 == 0, number % 3 == 0, False] for number in range(6)]
         documents = [replace(each, label=labels) for each, labels in zip(documents, several, strict=True)]
-    return DocumentBatch.of(documents, LabelSet(names, targets, (6, 3, 1), 10))
+    return DocumentBatch.collate(documents, LabelSet(names, targets, (6, 3, 1), 10))
 
 
 def trained_loss(module: DocumentClassifier, of: DocumentBatch) -> float:
@@ -124,12 +124,12 @@ def test_metrics_of_several_labels() -> None:
 def test_weights_of_words_are_those_of_each_document_alone(name: str) -> None:
     """Together they are one for each document; and the company changes nothing."""
     net, documents = made(name), texts(7)
-    together = DocumentBatch.of(documents)
+    together = DocumentBatch.collate(documents)
     logits, weights = forward_with_weights(net, together)
     torch.testing.assert_close(logits, net(together), rtol=0.0, atol=1e-12)
     assert weights is not None
     for document, found in zip(documents, torch.split(weights, together.text_lengths.tolist()), strict=True):
-        alone = forward_with_weights(net, DocumentBatch.of([document]))[1]
+        alone = forward_with_weights(net, DocumentBatch.collate([document]))[1]
         assert alone is not None
         torch.testing.assert_close(found, alone, rtol=0.0, atol=1e-12)
         assert name == "LongDocument" or found.sum().item() == pytest.approx(1.0)
@@ -137,7 +137,10 @@ def test_weights_of_words_are_those_of_each_document_alone(name: str) -> None:
 
 def test_some_documents_are_a_batch_of_their_own() -> None:
     documents = texts(6)
-    found, expected = DocumentBatch.of(documents).select([4, 1, 5]), DocumentBatch.of([documents[n] for n in (4, 1, 5)])
+    found, expected = (
+        DocumentBatch.collate(documents).select([4, 1, 5]),
+        DocumentBatch.collate([documents[n] for n in (4, 1, 5)]),
+    )
     for name in ("words", "sentences", "documents", "labels", "gold_words", "gold_sentences"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     assert found.ids == expected.ids
@@ -145,7 +148,7 @@ def test_some_documents_are_a_batch_of_their_own() -> None:
 
 def test_pointing_is_at_the_heaviest_sentence_and_in_gold_sentences_at_the_heaviest_word() -> None:
     gold = [False, True, False, False]
-    one = DocumentBatch.of([Document([[1, 2], [3, 4]], 0, "a", gold, [True, False])] * 2)
+    one = DocumentBatch.collate([Document([[1, 2], [3, 4]], 0, "a", gold, [True, False])] * 2)
     weights = torch.tensor([0.1, 0.2, 0.5, 0.2, 0.5, 0.2, 0.1, 0.2])
     assert sentence_weights(weights, one).tolist() == pytest.approx([0.3, 0.7, 0.7, 0.3])
     sentences, words = points(weights, one, one.gold)

@@ -146,11 +146,11 @@ def trained(parts: list[list[Document]], attend: AttentionFactory, epochs: int) 
     for epoch in range(epochs):
         order = np.random.default_rng(epoch).permutation(len(parts[TRAIN]))
         for start in range(0, len(order), 16):
-            batch = DocumentBatch.of([parts[TRAIN][place] for place in order[start : start + 16]])
+            batch = DocumentBatch.collate([parts[TRAIN][place] for place in order[start : start + 16]])
             optimizer.zero_grad()
             F.cross_entropy(net(batch), batch.labels).backward()
             optimizer.step()
-    held_out = DocumentBatch.of([*parts[VAL], *parts[TEST]])
+    held_out = DocumentBatch.collate([*parts[VAL], *parts[TEST]])
     with torch.no_grad():
         found = net.eval()(held_out).argmax(1)
     return net, held_out, (found == held_out.labels).float().mean().item()

@@ -25,7 +25,7 @@ FEATURES, STRIDE = 3, 2
 
 
 def language() -> TextCodec:
-    return TextCodec.learned(Characters(), Counter("".join(TEXTS)))
+    return TextCodec.from_counts(Characters(), Counter("".join(TEXTS)))
 
 
 def utterance(number: int, of: TextCodec, *, gold: bool = True, text: str | None = None) -> Utterance:
@@ -45,7 +45,7 @@ def utterance(number: int, of: TextCodec, *, gold: bool = True, text: str | None
 
 def batch(which: Sequence[int] = range(4), **options: Any) -> SpeechBatch:
     of = language()
-    made = SpeechBatch.of([utterance(number, of, **options) for number in which], of)
+    made = SpeechBatch.collate([utterance(number, of, **options) for number in which], of)
     object.__setattr__(made.source, "rows", made.source.rows.double())
     return made
 

@@ -47,7 +47,7 @@ def test_features_in_parts(length: int, cuts: list[int], window: float, kind: An
     normalised = Normalised(features, 13, scale)
     x = sound(length, length)
     found = in_parts(StreamingFeatures(normalised).hear, x, cuts)
-    np.testing.assert_allclose(found, normalised(features.of(x)), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found, normalised(features.compute(x)), rtol=1e-4, atol=1e-4)
 
 
 def test_files_are_read_in_blocks_and_mixed_down(tmp_path: Path) -> None:

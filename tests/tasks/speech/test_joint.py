@@ -101,7 +101,7 @@ def test_texts_end_where_guided_attention_passes_all_places() -> None:
         for width in (1, 3):
             writing = choose_decoding(guided.writing, beam=width)
             best = [each[0] for each in guided.write(made, writing)]
-            weights = guided.forced(made, best).weights
+            weights = guided.force_decode(made, best).weights
             assert weights is not None
             for text, steps in zip(best, weights, strict=True):
                 stopped = [bool(step.sum() > 0) for step in steps[: len(text.target(END))]]
@@ -120,7 +120,7 @@ def test_a_transcript_that_no_path_can_spell_is_named() -> None:
     of = language()
     long = utterance(2, of, gold=False)
     long = type(long)(long.features[:5], long.target, "short.wav", "train", None, long.written)
-    made = SpeechBatch.of([utterance(0, of, gold=False), long], of)
+    made = SpeechBatch.collate([utterance(0, of, gold=False), long], of)
     with pytest.raises(DataError, match=r"transcript of short\.wav needs 4 places .* makes 3: CTC"):
         recogniser(ctc=0.3).float().training_step(made, 0)
 

@@ -41,9 +41,9 @@ def test_error_rates_are_those_of_jiwer() -> None:
 
 @pytest.mark.parametrize("given", ["Stop , it 's a well-known song .", "stop, it's a well - known song."])
 def test_a_faultless_transcript_has_no_errors_however_it_is_spaced(given: str) -> None:
-    of = TextCodec.learned(Words(lower=True), Counter(Words(lower=True).encode(given).names))
+    of = TextCodec.from_counts(Words(lower=True), Counter(Words(lower=True).encode(given).names))
     module, tokens = recogniser(), of.encode(given)[1]
-    read = SpeechBatch.of([replace(utterance(0, of, gold=False, text=given), target=tokens)], of)
+    read = SpeechBatch.collate([replace(utterance(0, of, gold=False, text=given), target=tokens)], of)
     nothing = ForcedDecoding(torch.zeros(1, len(tokens) + 1).double(), None)
     module.figures.add(read, [Hypothesis(tuple(tokens), -1.0, -1.0, True)], nothing, nothing)
     found = {name: float(metric.compute()) for name, metric in module.figures.find_counted().items()}
@@ -86,7 +86,7 @@ def test_tables_by_speaker_length_and_noise() -> None:
 def test_where_attention_is_against_a_loop() -> None:
     module, made = recogniser().eval(), batch()
     found = figures(module, made)
-    weights = module.forced_references(made).weights
+    weights = module.force_references(made).weights
     assert weights is not None
     away, on_gold, on_silence, points, late = [], [], [], [], []
     for number, text in enumerate(TEXTS):
@@ -134,7 +134,7 @@ def test_recordings_without_gold_have_no_truth_and_no_speaker_no_table() -> None
 
 def test_a_transcript_of_spaces_alone_has_no_truth() -> None:
     module, of = recogniser(), language()
-    silent = SpeechBatch.of([utterance(0, of, text=" ")], of)
+    silent = SpeechBatch.collate([utterance(0, of, text=" ")], of)
     found = figures(module, silent)
     assert "test/loss" in found
     assert not [name for name in found if name.startswith("truth/")]
@@ -181,7 +181,7 @@ def test_a_transcript_is_no_longer_than_its_recording_allows() -> None:
 
 def test_a_recording_without_transcript_is_predicted_and_not_tested() -> None:
     module, of = recogniser().eval(), language()
-    made = SpeechBatch.of([replace(utterance(0, of), target=None, spans=None)], of)
+    made = SpeechBatch.collate([replace(utterance(0, of), target=None, spans=None)], of)
     made = replace(made, source=replace(made.source, rows=made.source.features.double()))
     columns = module.predict_step(made)
     assert columns["loss"] == [None]
@@ -205,7 +205,7 @@ def test_writing_ends_are_read_in_the_forced_pass() -> None:
     module, made = telling(*SAID), batch()
     best = [each[0] for each in module.write(made)]
     assert best[0].target(END)[-1] == END
-    weights = module.forced(made, best).weights
+    weights = module.force_decode(made, best).weights
     assert weights is not None
     assert weights.shape[1] == max(map(len, SAID)) + 1
 

@@ -12,7 +12,7 @@ from zoo.tasks.seq2seq.text_codec import END, PAD, TextCodec
 from zoo.tasks.speech.batch import Frames, SpeechBatch, Utterance, WrittenUtterance
 from zoo.text import Words
 
-LANGUAGE = TextCodec.learned(Words(), Counter())
+LANGUAGE = TextCodec.from_counts(Words(), Counter())
 
 
 def frames(count: int, first: float = 1.0) -> np.ndarray:
@@ -20,7 +20,7 @@ def frames(count: int, first: float = 1.0) -> np.ndarray:
 
 
 def batch() -> SpeechBatch[Any]:
-    return SpeechBatch.of(
+    return SpeechBatch.collate(
         [
             Utterance(frames(3), [7, 8], "a", "test", np.array([[0, 1], [1, 3]]), WrittenUtterance(["x"], "jo", 5.0)),
             Utterance(frames(1), [9], "b", "test", np.array([[0, 0]]), WrittenUtterance(["y"])),
@@ -56,7 +56,7 @@ def test_gold_by_the_places_of_an_encoder() -> None:
 
 
 def test_an_empty_span_inside_of_a_place_has_no_place() -> None:
-    found = SpeechBatch.of([Utterance(frames(4), [7], "a", spans=np.array([[1, 1]]))], LANGUAGE).gold_places(4, 1)
+    found = SpeechBatch.collate([Utterance(frames(4), [7], "a", spans=np.array([[1, 1]]))], LANGUAGE).gold_places(4, 1)
     assert found is not None
     assert not found.any()
 
@@ -74,7 +74,7 @@ def test_some_utterances_lose_the_padding_of_the_others() -> None:
 
 def test_what_one_utterance_lacks_the_batch_lacks() -> None:
     known = Utterance(frames(1), [7], "a", spans=np.array([[0, 1]]))
-    unknown = SpeechBatch.of([known, Utterance(frames(2), None, "b")], LANGUAGE)
+    unknown = SpeechBatch.collate([known, Utterance(frames(2), None, "b")], LANGUAGE)
     assert unknown.targets is None
     assert unknown.gold is None
     assert unknown.gold_places(1, 2) is None
@@ -87,7 +87,7 @@ def test_other_targets_have_no_gold() -> None:
     targets = made.select([1, 0]).targets
     assert targets is not None
     assert targets.tokens.tolist() == [[9, END, PAD], [7, 8, END]]
-    assert made.with_targets(targets).gold is None
+    assert made.replace_targets(targets).gold is None
 
 
 def test_a_batch_moves_as_a_whole() -> None:
@@ -98,5 +98,5 @@ def test_a_batch_moves_as_a_whole() -> None:
 
 
 def test_no_recordings() -> None:
-    assert Frames.of([]).features.shape == (0, 0, 0)
-    assert Frames.of([frames(2)]).select(torch.tensor([], dtype=torch.long)).features.shape[:2] == (0, 0)
+    assert Frames.pad([]).features.shape == (0, 0, 0)
+    assert Frames.pad([frames(2)]).select(torch.tensor([], dtype=torch.long)).features.shape[:2] == (0, 0)

@@ -47,7 +47,7 @@ def test_letters_sound_where_they_are_said_to() -> None:
     spoken = small(bursts=0.0, loud=60.0, quiet=60.0, letters=26, longest=10)
     features = Features(mels=64)
     for number in range(8):
-        x = features.of(spoken.samples(number))
+        x = features.compute(spoken.samples(number))
         is_loud = np.zeros(len(x), dtype=bool)
         for start, end in features.frames(spoken.times[number], len(x)):
             is_loud[start:end] = True
@@ -60,7 +60,7 @@ def test_letters_differ_and_keep_their_sound() -> None:
     spoken, features = small(utterances=60, bursts=0.0, loud=40.0, quiet=40.0), Features()
     means: dict[str, list[np.ndarray]] = {}
     for number, text in enumerate(spoken.texts):
-        x = features.of(spoken.samples(number))
+        x = features.compute(spoken.samples(number))
         for letter, (start, end) in zip(text, features.frames(spoken.times[number], len(x)), strict=True):
             if letter != " ":
                 middle = x[start + 2 : end - 2].mean(0)

@@ -37,7 +37,7 @@ MELS = 8
 
 
 def language() -> TextCodec:
-    return TextCodec.learned(Characters(), Counter("abcd "))
+    return TextCodec.from_counts(Characters(), Counter("abcd "))
 
 
 def module(normalise: Any = "global", **options: Any) -> Recogniser:
@@ -89,7 +89,7 @@ def test_rows_are_the_text_of_the_whole(
     rows = list(csv.DictReader(io.StringIO(out)))
     normalised = Normalised.from_state(made.about["data"]["features"])
     samples, rate = soundfile.read(path, dtype="float32")
-    x = normalised(normalised.features.of(resample(samples, rate, 8000)))
+    x = normalised(normalised.features.compute(resample(samples, rate, 8000)))
     source = Frames(torch.from_numpy(x).unsqueeze(0), torch.tensor([len(x)]))
     [[expected]] = made.writing(made.net, source, ["x"])
     assert [row["token"] for row in rows] == language().pieces(expected.tokens)

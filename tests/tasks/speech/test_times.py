@@ -57,7 +57,7 @@ def test_times_of_a_prediction_are_those_of_a_forced_pass() -> None:
     columns = module.predictor(times=True)(made)
     alone = batch([0])
     best = module.write(made)[0]
-    weights = module.forced(alone, best).weights
+    weights = module.force_decode(alone, best).weights
     assert weights is not None
     frames = int(alone.source.lengths[0])
     begins = onsets(weights[0, : len(best[0].target(END))], STRIDE, frames) * alone.hop

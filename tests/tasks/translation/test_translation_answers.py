@@ -106,7 +106,7 @@ def test_an_unknown_word_becomes_the_word_that_it_attended_to() -> None:
 @pytest.mark.parametrize("tokeniser", [Characters(), Subwords(size=300).fit(["ein hund läuft"] * 3)])
 def test_any_tokeniser_takes_a_word_in_place_of_a_token(tokeniser: Any) -> None:
     names = tokeniser.encode("ein hund").names
-    language = TextCodec.learned(tokeniser, Counter(names))
+    language = TextCodec.from_counts(tokeniser, Counter(names))
     numbers = language.vocabulary.encode(names)
     place = len(names) - 1
     assert "läuft" in language.text_with([*numbers[:place], UNKNOWN], {place: "läuft"})

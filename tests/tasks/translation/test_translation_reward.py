@@ -39,12 +39,12 @@ def hard(mixing: float) -> AttentionFactory:
 
 
 def batch(*texts: tuple[str, str]) -> TranslationBatch:
-    language = TextCodec.learned(Words(), Counter(list("abcxy")))
+    language = TextCodec.from_counts(Words(), Counter(list("abcxy")))
     found = []
     for number, (source, target) in enumerate(texts):
         read, written = (language.encode(text)[1] for text in (source, target))
         found.append(Pair(read, written, str(number), "train", None, None))
-    return TranslationBatch.of(found, language)
+    return TranslationBatch.collate(found, language)
 
 
 def task(net: Any, **options: Any) -> Translator:

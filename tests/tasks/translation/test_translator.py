@@ -20,7 +20,7 @@ from zoo.tasks.seq2seq.text_codec import END, TextCodec
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, read_again
 from zoo.tasks.translation import Translator
 from zoo.tasks.translation.batch import Languages, TranslationBatch
-from zoo.tasks.translation.metrics import omitted, one_off, reordered
+from zoo.tasks.translation.metrics import count_omitted, count_reordered, one_off
 from zoo.text import Words
 
 
@@ -84,10 +84,10 @@ def test_scores_are_those_of_sacrebleu() -> None:
 
 @pytest.mark.parametrize("given", ["it 's a well-known dog , there !", "it's a well - known dog, there!"])
 def test_a_faultless_translation_scores_100_however_its_reference_is_spaced(given: str) -> None:
-    target = TextCodec.learned(Words(), Counter(Words().encode(given).names))
+    target = TextCodec.from_counts(Words(), Counter(Words().encode(given).names))
     of, tokens = Languages(languages().source, target), target.encode(given)[1]
     sample = pair(0, of, links=None)
-    batch = TranslationBatch.of(
+    batch = TranslationBatch.collate(
         [replace(sample, target=tokens, written=replace(sample.written, references=[given]))], target
     )  # type: ignore[type-var]
     module, nothing = translator(rouge=True), ForcedDecoding(torch.zeros(1, len(tokens) + 1).double(), None)
@@ -113,13 +113,13 @@ def test_measures_of_alignments() -> None:
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7], [1.0, 0.0, 0.0]])
     gold = torch.tensor([[True, False, False], [False, True, False], [False, True, True], [False, False, False]])
     assert one_off(weights, gold).tolist() == [0.0, 1.0, 0.0, 0.0]
-    assert reordered([(0, 2), (1, 0), (2, 1)]) == (1, 2)
-    assert reordered([]) == (0, 0)
+    assert count_reordered([(0, 2), (1, 0), (2, 1)]) == (1, 2)
+    assert count_reordered([]) == (0, 0)
     links = [(0, 0), (1, 0), (2, 1), (3, 2)]
     reference = ["a", "b", "c", "c"]
-    assert omitted(links, reference, ["b", "c"]) == (1, 3)
-    assert omitted(links, reference, ["a", "c", "c", "x"]) == (0, 3)
-    assert omitted([(0, 0), (0, 1)], ["a"], ["a"]) == (0, 2)  # two words that become one
+    assert count_omitted(links, reference, ["b", "c"]) == (1, 3)
+    assert count_omitted(links, reference, ["a", "c", "c", "x"]) == (0, 3)
+    assert count_omitted([(0, 0), (0, 1)], ["a"], ["a"]) == (0, 2)  # two words that become one
 
 
 def test_data_without_gold_has_no_truth() -> None:
@@ -201,7 +201,7 @@ def test_coverage_needs_a_net_that_knows_it() -> None:
 
 def test_a_text_without_translation_is_predicted_and_not_tested() -> None:
     module, of = translator().eval(), languages()
-    batch = TranslationBatch.of([replace(pair(0, of), target=None)], of.target)
+    batch = TranslationBatch.collate([replace(pair(0, of), target=None)], of.target)
     columns = module.predict_step(batch)
     assert columns["loss"] == [None]
     assert columns["label"] == [""]

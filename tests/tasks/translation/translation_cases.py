@@ -26,7 +26,7 @@ TARGETS = ["a dog runs .", "two small dogs run there", "dog", "a man and a dog"]
 
 def languages() -> Languages:
     counts = [Counter(" ".join(texts).split()) for texts in (SOURCES, TARGETS)]
-    return Languages(*(TextCodec.learned(Words(), count) for count in counts))
+    return Languages(*(TextCodec.from_counts(Words(), count) for count in counts))
 
 
 def pair(number: int, of: Languages, *, links: Any = "diagonal") -> Pair:
@@ -40,7 +40,7 @@ def pair(number: int, of: Languages, *, links: Any = "diagonal") -> Pair:
 
 def pairs(which: Sequence[int] = range(4), **options: Any) -> TranslationBatch:
     of = languages()
-    return TranslationBatch.of([pair(number, of, **options) for number in which], of.target)
+    return TranslationBatch.collate([pair(number, of, **options) for number in which], of.target)
 
 
 class State(NamedTuple):

@@ -240,7 +240,7 @@ class VQABatch(QABatch[W]):
     regions: Float[Tensor, "b r 4"] | None = None
 
     @classmethod
-    def of(
+    def collate(
         cls,
         examples: Sequence[VQAExample],
         *,
@@ -307,7 +307,7 @@ class ExtractiveQABatch(TextBatch[W]):
     spans: Int[Tensor, "b 2"]
 
     @classmethod
-    def of(cls, examples: Sequence[ExtractiveQAExample]) -> ExtractiveQABatch[Any]:
+    def collate(cls, examples: Sequence[ExtractiveQAExample]) -> ExtractiveQABatch[Any]:
         """Collates questions in their order."""
         spans = [(UNKNOWN, UNKNOWN) if example.span is None else example.span for example in examples]
         return cls(**_collate_texts(examples), spans=torch.tensor(spans))
@@ -337,7 +337,7 @@ class NLIBatch(TextBatch[W]):
     answer_names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, examples: Sequence[NLIExample], *, answer_names: tuple[str, ...] = ()) -> NLIBatch[Any]:
+    def collate(cls, examples: Sequence[NLIExample], *, answer_names: tuple[str, ...] = ()) -> NLIBatch[Any]:
         """Collates premises and hypotheses in their order.
 
         Args:
@@ -398,7 +398,7 @@ def _collate_texts(examples: Sequence[TextExample]) -> dict[str, Any]:
 
 
 def _collate_text(rows: Sequence[Sequence[int]]) -> Source:
-    text = Source.of(rows)
+    text = Source.pad(rows)
     if not text.lengths.all():
         raise ValueError("a question, and a passage, must have a token")
     return text

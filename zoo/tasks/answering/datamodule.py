@@ -292,7 +292,7 @@ class AnswerData(TaskData):
     def _find_short(self, records: AnswerSet, encoders: Mapping[str, DatasetEncoder]) -> Bool[np.ndarray, " n"]:
         """Returns the mask of the user's own questions that have no text with too many tokens."""
         lengths = {column: encoder.texts.lengths for column, encoder in encoders.items()}
-        return LengthLimit.of(self, self.max_length, "question").select_short(records.ids, lengths)
+        return LengthLimit.from_data(self, self.max_length, "question").select_short(records.ids, lengths)
 
     def _language(self, encoders: Sequence[DatasetEncoder], learns: Bool[np.ndarray, " n"]) -> TextCodec:
         if self.trained is not None:
@@ -344,7 +344,7 @@ class VQAData(AnswerData):
         return Examples(
             entries=PictureExamples(content, numbers, preprocessing, is_readable=not training),
             collate=partial(
-                VQABatch.of, answer_names=content.answer_names, mean=preprocessing.mean, std=preprocessing.std
+                VQABatch.collate, answer_names=content.answer_names, mean=preprocessing.mean, std=preprocessing.std
             ),
         )
 
@@ -402,7 +402,7 @@ class ExtractiveQAData(TextData):
         return {"words": len(state["tokens"])}
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
-        return self._make_examples(PassageExamples, split, ExtractiveQABatch.of, training=training)
+        return self._make_examples(PassageExamples, split, ExtractiveQABatch.collate, training=training)
 
     def _locate_answers(self, records: PassageQuestions) -> Int[np.ndarray, "n 2"]:
         """Returns the tokens that lie in the characters of each answer; 0 and 0 where it is not known."""
@@ -425,7 +425,7 @@ class NLIData(TextData):
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
         content: TextContent[Hypotheses] = self.content
-        collate = partial(NLIBatch.of, answer_names=content.answer_names)
+        collate = partial(NLIBatch.collate, answer_names=content.answer_names)
         return self._make_examples(PremiseExamples, split, collate, training=training)
 
 

@@ -130,4 +130,4 @@ class PerturbableText(PerturbableQuestion[TextBatch[None]]):
 
 def _keep_tokens(text: Source, keep: Bool[Tensor, "v n"]) -> Source:
     rows = text.tokens.expand(len(keep), -1)
-    return Source.of([row[is_kept].tolist() for row, is_kept in zip(rows, keep, strict=True)]).to(rows.device)
+    return Source.pad([row[is_kept].tolist() for row, is_kept in zip(rows, keep, strict=True)]).to(rows.device)

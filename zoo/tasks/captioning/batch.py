@@ -73,7 +73,7 @@ class CaptionBatch(Seq2SeqBatch[ImageInput, W]):
     frequencies: Frequencies | None = None
 
     @classmethod
-    def of(
+    def collate(
         cls,
         examples: Sequence[CaptionExample],
         language: TextCodec,
@@ -95,7 +95,7 @@ class CaptionBatch(Seq2SeqBatch[ImageInput, W]):
         """
         pixels, features = all_known([each.pixels for each in examples]), all_known([e.features for e in examples])
         targets, regions = all_known([each.target for each in examples]), all_known([e.regions for e in examples])
-        tokens = None if targets is None else Targets.of(targets)
+        tokens = None if targets is None else Targets.pad(targets)
         return cls(
             source=ImageInput(
                 None if pixels is None else normalize(torch.stack(pixels), mean, std),
@@ -105,7 +105,7 @@ class CaptionBatch(Seq2SeqBatch[ImageInput, W]):
             targets=tokens,
             ids=tuple(each.id for each in examples),
             splits=tuple(each.split for each in examples),
-            gold=None if tokens is None or regions is None else _padded(regions, tokens.tokens.shape[1]),
+            gold=None if tokens is None or regions is None else _pad(regions, tokens.tokens.shape[1]),
             language=language,
             frequencies=frequencies,
             written=collate_written([each.written for each in examples]),
@@ -131,7 +131,7 @@ class CaptionBatch(Seq2SeqBatch[ImageInput, W]):
 ReadableCaptionBatch: TypeAlias = CaptionBatch[tuple[WrittenPicture, ...]]
 
 
-def _padded(regions: Sequence[Float[Tensor, "_ 4"]], steps: int) -> Float[Tensor, "b n 4"]:
+def _pad(regions: Sequence[Float[Tensor, "_ 4"]], steps: int) -> Float[Tensor, "b n 4"]:
     padded = torch.zeros(len(regions), steps, 4)
     for row, each in zip(padded, regions, strict=True):
         row[: len(each)] = each

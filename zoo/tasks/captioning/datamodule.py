@@ -20,7 +20,7 @@ from zoo.tasks.baselines import Texts
 from zoo.tasks.batching import BatchOptions, Examples
 from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.data.examples import Content, Entries, augmented
+from zoo.tasks.captioning.data.examples import Content, Entries, augment
 from zoo.tasks.captioning.data.features import Features, Seen, cache_features
 from zoo.tasks.captioning.data.normalize import normalize_captions
 from zoo.tasks.captioning.data.readers import ReaderOptions, read_pictures
@@ -261,7 +261,7 @@ class CaptionData(TaskData):
             respell = content.language.respell
             frequencies = Frequencies.from_corpus([respell(text) for text in captions[number]] for number in numbers)
         collate = partial(
-            CaptionBatch.of,
+            CaptionBatch.collate,
             language=content.language,
             mean=seen.mean,
             std=seen.std,
@@ -278,7 +278,7 @@ class CaptionData(TaskData):
             entries=Entries(content, rows, None, None, written=written),
             collate=collate,
             lengths=lengths,
-            augment=partial(augmented, augmentation=augmentation, to=seen),
+            augment=partial(augment, augmentation=augmentation, to=seen),
         )
 
     def see_through(self, backbone: ImageClassifierNet) -> None:
@@ -304,7 +304,7 @@ class CaptionData(TaskData):
         rows = np.stack([np.array(numbers), content.ends[numbers.start : numbers.stop]], 1)
         loader = Loader(
             Entries(content, rows, seen, None, written=True),
-            collate=partial(CaptionBatch.of, language=content.language, mean=seen.mean, std=seen.std),
+            collate=partial(CaptionBatch.collate, language=content.language, mean=seen.mean, std=seen.std),
             batch_size=_AT_ONCE,
             num_workers=self.batching.num_workers,
             shared=False,

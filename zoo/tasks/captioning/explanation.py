@@ -232,5 +232,5 @@ class CaptionExplainer(Seq2SeqExplainer):
         best = [texts[0] for texts in self.module.write(batch)]
         columns = {"id": list(batch.ids), "split": list(batch.splits), **self.write_columns(batch, best)}
         if batch.targets is not None:
-            columns |= self.judged(batch, best, self.module.forced(batch, best))[1]
+            columns |= self.judge(batch, best, self.module.force_decode(batch, best))[1]
         return columns

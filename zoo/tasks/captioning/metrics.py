@@ -46,9 +46,9 @@ class CaptionMetrics(TextMetrics):
         self.update("test/length_ratio", scored.sums["bleu"][:2])
         written, given = language.spelled(scored.hypothesis.tokens), segment_target(batch, number)
         self.update("test/repetition", count_repetitions(written.words, given.words))
-        self._pointed(scored, batch)
+        self._add_pointing(scored, batch)
 
-    def _pointed(self, scored: Scored, batch: ReadableCaptionBatch) -> None:
+    def _add_pointing(self, scored: Scored, batch: ReadableCaptionBatch) -> None:
         """Of the words that speak of a place: whether the heaviest cell is in it, while the given caption is read."""
         gold = batch.gold_cells(self.grid)
         if gold is not None and scored.of_reference is not None:

@@ -44,7 +44,7 @@ class Document:
     spelled: Sequence[Sequence[str]] | None = None
     planted: int | None = None
 
-    def shortened(self, length: int) -> Document:
+    def shorten(self, length: int) -> Document:
         """Returns the first words, for the net."""
         ends = list(accumulate(map(len, self.sentences), initial=0))
         kept = [each[: length - end] for each, end in zip(self.sentences, ends, strict=False) if end < length]
@@ -101,7 +101,7 @@ class DocumentBatch(Generic[W]):
     planted: Bool[Tensor, " w"] | None = None
 
     @classmethod
-    def of(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> DocumentBatch[Any]:
+    def collate(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> DocumentBatch[Any]:
         """Collates documents in the given order."""
         sentences = [sentence for document in documents for sentence in document.sentences]
         counts = _numbers([len(document.sentences) for document in documents])
@@ -119,8 +119,8 @@ class DocumentBatch(Generic[W]):
             gold_sentences=_gold([document.gold_sentences for document in documents]),
             splits=tuple(document.split for document in documents),
             label_set=label_set,
-            spelled=_spelled([document.spelled for document in documents]),
-            planted=_planted(documents),
+            spelled=_join_spelled([document.spelled for document in documents]),
+            planted=_join_planted(documents),
         )
 
     def __len__(self) -> int:
@@ -205,14 +205,14 @@ def _gold(parts: Sequence[Sequence[bool] | None]) -> Bool[Tensor, " n"] | None:
     return torch.from_numpy(np.array(list(chain.from_iterable(known)), dtype=bool))
 
 
-def _spelled(parts: Sequence[Sequence[Sequence[str]] | None]) -> Any:
+def _join_spelled(parts: Sequence[Sequence[Sequence[str]] | None]) -> Any:
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
     return tuple(word for part in known for sentence in part for word in sentence)
 
 
-def _planted(documents: Sequence[Document]) -> Bool[Tensor, " n"] | None:
+def _join_planted(documents: Sequence[Document]) -> Bool[Tensor, " n"] | None:
     if all(document.planted is None for document in documents):
         return None
     parts = []

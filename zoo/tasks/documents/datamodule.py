@@ -165,7 +165,7 @@ class DocumentData(TaskData):
         lengths, cut = np.zeros(len(corpus), dtype=np.int32), 0
         counts = Counter[str]()
         learns = np.zeros(len(corpus), dtype=bool) if self.trained is not None else corpus.splits == 0
-        limit = LengthLimit.of(self, self.max_length, "text")
+        limit = LengthLimit.from_data(self, self.max_length, "text")
         for number, text in enumerate(corpus.texts):
             sentences, was_cut = splitting(text)
             lengths[number] = max(1, sum(len(each.names) for each in sentences))
@@ -351,11 +351,11 @@ class DocumentData(TaskData):
             augmented = AugmentedView(how, content.vocabulary, self.splitting.tokeniser)
         return Examples(
             entries=_Encoded(content, numbers, 0.0 if self.is_input else self.shortcut, spelled=spelled),
-            collate=partial(DocumentBatch.of, label_set=self.label_set),
+            collate=partial(DocumentBatch.collate, label_set=self.label_set),
             lengths=content.lengths[numbers].tolist(),
             augment=augmented,
             max_tokens=self.max_tokens,
-            shorten=Document.shortened,
+            shorten=Document.shorten,
         )
 
 

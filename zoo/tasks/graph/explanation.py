@@ -76,7 +76,7 @@ class GraphExplainer(Explainer):
         part = _Part(self.module, self.batch, None if is_whole else self.chosen)
         with torch.inference_mode():
             run = part.prepare()
-            with self.module.recording() as scored, self.recording() as found:
+            with self.module.record_scored() as scored, self.recording() as found:
                 run()
         if not len(found):
             budget = self.options.budget
@@ -116,7 +116,7 @@ class GraphExplainer(Explainer):
         part = _Part(self.module, self.batch, self.chosen)
         with torch.inference_mode():
             run = part.prepare()
-            with self.module.recording() as scored:
+            with self.module.record_scored() as scored:
                 run()
         found = part.make_labelled_map(self.module.compute_scored_map(scored))
         return [describe.describe(found, each).partition(" attends to ")[2] for each in part.names[: len(self.chosen)]]

@@ -41,7 +41,7 @@ class PerturbableNode(Perturbable):
         edges = ((support.target == node) & (support.source != node)).nonzero().squeeze(1)
         self.places = [_places(hop, edges) for hop in self.field.hops]
         self.size = max(len(hop.support.pattern) for hop in self.field.hops)
-        with torch.no_grad(), module.recording() as found:
+        with torch.no_grad(), module.record_scored() as found:
             logits = self.net.on_field(self.field)
         self.answer = int(logits[0].argmax())
         self.attention = module.compute_scored_map(found).weights[self.places[module.explain_layer], 0].float()

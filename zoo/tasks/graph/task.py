@@ -106,11 +106,11 @@ class NodeClassifier(Task):
 
     def explain(self, batch: Data) -> AttentionMap:
         """Returns the scored map: the attention of `explain_layer`, averaged over its heads."""
-        with torch.no_grad(), self.recording() as maps:
+        with torch.no_grad(), self.record_scored() as maps:
             self(batch)
         return self.compute_scored_map(maps)
 
-    def recording(self) -> AbstractContextManager[Recording]:
+    def record_scored(self) -> AbstractContextManager[Recording]:
         """Records the layer of the scored map."""
         return record(self.net, layers=[self.explain_layer])
 

@@ -109,7 +109,7 @@ class Seq2SeqBatch(ABC, Generic[S, W]):
             written=written if written is None else tuple(written[number] for number in numbers),  # type: ignore[arg-type]
         )
 
-    def with_targets(self, targets: Targets) -> Self:
+    def replace_targets(self, targets: Targets) -> Self:
         """Returns the examples with other texts, of which no gold is known."""
         return replace(self, targets=targets, gold=None)
 

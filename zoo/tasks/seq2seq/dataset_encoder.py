@@ -94,4 +94,6 @@ def learned_language(
     if isinstance(tokeniser, Subwords):
         counts.update(tokeniser.pieces)  # also those that training lacks
         min_count = 1
-    return TextCodec.learned(tokeniser, counts, min_count=min_count, max_size=max_size, origin=origin, policy=policy)
+    return TextCodec.from_counts(
+        tokeniser, counts, min_count=min_count, max_size=max_size, origin=origin, policy=policy
+    )

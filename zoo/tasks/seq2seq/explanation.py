@@ -127,7 +127,7 @@ class PerturbableSource(Perturbable):
         self.module, self.source = module, batch.source
         best = module.write(batch)[0][0]
         self.answer = best.target(END)
-        weights = module.forced(batch, [best]).weights
+        weights = module.force_decode(batch, [best]).weights
         if weights is None:
             raise ConfigError(f"--faithfulness: this model has no map of its {module.source_noun}")
         self.attention = self.sum_weights(weights[0], best)
@@ -181,18 +181,18 @@ class Seq2SeqExplainer(DatasetExplainer):
             batch = self.batch(which)
             best = [texts[0] for texts in self.module.write(batch)]
             with torch.inference_mode(), self.recording() as found:
-                written = self.module.forced(batch, best)
-            reference = None if batch.targets is None else self.module.forced_references(batch)
+                written = self.module.force_decode(batch, best)
+            reference = None if batch.targets is None else self.module.force_references(batch)
             yield self.example(self.module, batch, found, best[0], written, reference)
 
     def make_perturbable(self, position: int) -> list[PerturbableSource]:
         return [self.perturbable(self.module, self.batch(position))]
 
-    def judged(
+    def judge(
         self, batch: Any, best: Sequence[Hypothesis], forced: ForcedDecoding
     ) -> tuple[ForcedDecoding, dict[str, list[Any]]]:
         """Adds texts to the figures; returns the forced pass over the given ones, and their columns."""
-        references: ForcedDecoding = self.module.forced_references(batch)
+        references: ForcedDecoding = self.module.force_references(batch)
         self.figures.add(batch, best, forced, references)
         losses = (-references.log_probability.double().sum(1) / batch.targets.lengths).tolist()
         return references, {"reference": [each[0] for each in batch.references], "loss": losses}

@@ -54,7 +54,7 @@ class Source(Padded):
     """The texts that are read: rows are numbers of tokens."""
 
     @classmethod
-    def of(cls, texts: Sequence[Sequence[int]]) -> Source:
+    def pad(cls, texts: Sequence[Sequence[int]]) -> Source:
         return cls(*pad_sequences(texts))
 
     @property

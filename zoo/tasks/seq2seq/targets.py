@@ -29,7 +29,7 @@ class Targets:
     lengths: Int[Tensor, " b"]
 
     @classmethod
-    def of(cls, texts: Sequence[Sequence[int]]) -> Targets:
+    def pad(cls, texts: Sequence[Sequence[int]]) -> Targets:
         """Makes a batch of texts, which are given without their ends."""
         return cls(*pad_sequences(texts, last=[END]))
 

@@ -96,7 +96,7 @@ class Seq2SeqTask(Task):
 
     def forward(self, batch: Any) -> Float[Tensor, "b n vocabulary"]:
         """Returns the logits of every step, if the decoder reads the given texts."""
-        return self.net.whole(batch.source, self.known(batch).read)
+        return self.net.whole(batch.source, self.require_targets(batch).read)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         for part in self.modules():
@@ -104,7 +104,7 @@ class Seq2SeqTask(Task):
                 part.set_training_step(self.global_step)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        targets = self.known(batch)
+        targets = self.require_targets(batch)
         if self.reward is None:
             total, added = self._losses(batch, targets, "sum"), None
         else:
@@ -117,7 +117,7 @@ class Seq2SeqTask(Task):
         return loss if added is None else loss + distributed.mean_loss(added, count)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        targets = self.known(batch)
+        targets = self.require_targets(batch)
         logits = self.net.head(self.net.features(batch.source, targets.read)[targets.is_real])
         self.val_loss.update(F.cross_entropy(logits, targets.tokens[targets.is_real], reduction="none"))
         texts = [first for first, *_ in self.texts(batch, self.write(batch, self.writing.greedy()))]
@@ -134,7 +134,7 @@ class Seq2SeqTask(Task):
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Every figure of a batch, whichever split it is of; `run` names them after it."""
         best = [each[0] for each in self.write(batch)]
-        self.figures.add(batch, best, self.forced(batch, best), self.forced_references(batch))
+        self.figures.add(batch, best, self.force_decode(batch, best), self.force_references(batch))
 
     def on_test_epoch_end(self) -> None:
         self.log_evaluation(self.figures.find_counted())
@@ -153,7 +153,7 @@ class Seq2SeqTask(Task):
             f"{self.source_noun}s; train for more epochs (data.max_epochs), or on more examples",
         )
 
-    def known(self, batch: AnyBatch) -> Targets:
+    def require_targets(self, batch: AnyBatch) -> Targets:
         """Returns the given texts of a batch."""
         if batch.targets is None:
             source, text = self.source_noun, self.text_noun
@@ -171,13 +171,13 @@ class Seq2SeqTask(Task):
         """Returns hypotheses of each example as people read them."""
         return [[batch.language.text(each.tokens) for each in hypotheses] for hypotheses in written]
 
-    def forced(self, batch: Any, written: Sequence[Hypothesis]) -> ForcedDecoding:
+    def force_decode(self, batch: Any, written: Sequence[Hypothesis]) -> ForcedDecoding:
         """Lets the net read one of its texts of each example again, which maps come from."""
         return read_again(self.net, batch.source, [each.target(END) for each in written])
 
-    def forced_references(self, batch: Any) -> ForcedDecoding:
+    def force_references(self, batch: Any) -> ForcedDecoding:
         """Lets the net read the given texts."""
-        return read_again(self.net, batch.source, [[*text, END] for text in self.known(batch).texts()])
+        return read_again(self.net, batch.source, [[*text, END] for text in self.require_targets(batch).texts()])
 
     def places(self, batch: Any) -> Bool[Tensor, "b k"]:
         """Returns the mask of the places that the net attends to: those of the source, unless the net merges them."""
@@ -191,7 +191,7 @@ class Seq2SeqTask(Task):
 
     def explain(self, batch: Any) -> AttentionMap:
         """The scored map: the weights of the site that aligns, while the decoder reads the given texts."""
-        found = self.forced_references(batch).weights
+        found = self.force_references(batch).weights
         if found is None:
             raise ConfigError("this model has no map of its source: its attention has no weights")
         support = DenseSupport.from_key_mask(self.places(batch))
@@ -203,7 +203,7 @@ class Seq2SeqTask(Task):
         losses: list[float | None] = [None] * len(batch)
         label = [""] * len(batch)
         if batch.targets is not None:
-            totals = -self.forced_references(batch).log_probability.double().sum(1)
+            totals = -self.force_references(batch).log_probability.double().sum(1)
             losses = (totals / batch.targets.lengths).tolist()
             label = [each[0] for each in batch.references]
         return {
@@ -256,20 +256,20 @@ class Seq2SeqTask(Task):
     def invariants(self, batch: Any) -> Sequence[Invariance]:
         """A text depends on its own source alone, and a step on those before it."""
         found = []
-        targets = self.known(batch)
+        targets = self.require_targets(batch)
         if len(batch) > 1:
             alone, steps = batch.select([0]), int(targets.lengths[0])
             others = f"other {self.source_noun}s of the batch and padding"
             found.append(Invariance(others, alone, lambda out: out[:1, :steps]))
         longest = targets.tokens.shape[1]
         if longest > 1:
-            shorter = batch.with_targets(Targets(targets.tokens[:, :-1], targets.lengths.clamp(max=longest - 1)))
+            shorter = batch.replace_targets(Targets(targets.tokens[:, :-1], targets.lengths.clamp(max=longest - 1)))
             found.append(Invariance("later tokens", shorter, lambda out: out[:, : longest - 1]))
         return found
 
     def costs(self, batch: Any) -> Sequence[str]:
         """The share of padding in the batch, and that of the output layer in the parameters."""
-        targets = self.known(batch)
+        targets = self.require_targets(batch)
         real = int(batch.source.lengths.sum()) + int(targets.lengths.sum())
         places = batch.source.is_real.numel() + targets.tokens.numel()
         head, every = (sum(p.numel() for p in part.parameters()) for part in (self.net.head, self.net))
@@ -284,7 +284,7 @@ class Seq2SeqTask(Task):
 
     def query_masks(self, batch: Any) -> Mapping[str, Tensor]:
         """Places of the source in the encoder, steps of the text everywhere else."""
-        source, target = self.places(batch), self.known(batch).is_real
+        source, target = self.places(batch), self.require_targets(batch).is_real
         return {site: source if _is_of_source(site) else target for site in sites(self)}
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
@@ -304,7 +304,7 @@ class Seq2SeqTask(Task):
         self, reward: ReinforceLoss, batch: Any, maps: Recording, losses: Float[Tensor, " t"]
     ) -> Float[Tensor, ""]:
         """Returns what rewards of draws add to the sum of the losses."""
-        is_real = self.known(batch).is_real
+        is_real = self.require_targets(batch).is_real
         of_steps = losses.new_zeros(is_real.shape).masked_scatter(is_real, losses.detach())
         of_source = [site for site in maps if _is_of_source(site)]
         found: Tensor = reward(maps, of_steps, is_real, self.query_masks(batch), of_source)

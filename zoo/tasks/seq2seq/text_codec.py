@@ -44,7 +44,7 @@ class TextCodec:
         return len(self.vocabulary)
 
     @classmethod
-    def learned(
+    def from_counts(
         cls,
         tokeniser: Tokenizer,
         counts: Counter[str],

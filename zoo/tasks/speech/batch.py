@@ -53,7 +53,7 @@ class Utterance:
     spans: Int[np.ndarray, "n 2"] | None = None
     written: WrittenUtterance | None = None
 
-    def shortened(self, length: int) -> Utterance:
+    def shorten(self, length: int) -> Utterance:
         """Returns the first frames, and as much of the text, for the net."""
         share = min(1.0, length / len(self.features))
         target = None if self.target is None else self.target[: round(share * len(self.target))]
@@ -64,7 +64,7 @@ class Frames(Padded):
     """Recordings as rows of features, one for each frame."""
 
     @classmethod
-    def of(cls, recordings: Sequence[Float32[np.ndarray, "_ f"]]) -> Frames:
+    def pad(cls, recordings: Sequence[Float32[np.ndarray, "_ f"]]) -> Frames:
         lengths = [len(each) for each in recordings]
         features = torch.zeros(len(recordings), max(lengths, default=0), recordings[0].shape[1] if recordings else 0)
         for row, each in zip(features.numpy(), recordings, strict=True):
@@ -90,12 +90,12 @@ class SpeechBatch(Seq2SeqBatch[Frames, W]):
     hop: float = 0.01
 
     @classmethod
-    def of(cls, utterances: Sequence[Utterance], language: TextCodec, hop: float = 0.01) -> SpeechBatch[Any]:
+    def collate(cls, utterances: Sequence[Utterance], language: TextCodec, hop: float = 0.01) -> SpeechBatch[Any]:
         """Collates utterances, in their order."""
         targets, spans = all_known([each.target for each in utterances]), all_known([e.spans for e in utterances])
-        tokens = None if targets is None else Targets.of(targets)
+        tokens = None if targets is None else Targets.pad(targets)
         return cls(
-            source=Frames.of([each.features for each in utterances]),
+            source=Frames.pad([each.features for each in utterances]),
             targets=tokens,
             ids=tuple(each.id for each in utterances),
             splits=tuple(each.split for each in utterances),

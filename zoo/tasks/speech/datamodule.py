@@ -143,7 +143,7 @@ class SpeechData(TaskData):
         self.on_bad_row = source.reading.on_bad_row
 
     def read(self) -> Content:
-        corpus = self._spelled(self.source.read(self.features))
+        corpus = self._respell(self.source.read(self.features))
         train = corpus.numbers("train")
         if self.trained is None and self._origin is None:
             texts = [text for text in map(corpus.texts.__getitem__, train) if text]
@@ -153,7 +153,7 @@ class SpeechData(TaskData):
         rows = {1.0: corpus.sounds.features(self.features)}
         if self.trained is None and self.augmentation is not None:
             rows |= {speed: corpus.sounds.features(self.features, speed) for speed in self.augmentation.speeds}
-        normalised = self._normalised(rows[1.0], train)
+        normalised = self._make_normalizer(rows[1.0], train)
         encoder, times = DatasetEncoder(self.tokeniser, {}), None if corpus.times is None else list[Any]()
         for number, text in enumerate(corpus.texts):
             tokens = encoder.add(f"{text} " if text and self.closing_space else text or "")
@@ -252,21 +252,21 @@ class SpeechData(TaskData):
         is_augmented = training and self.augmentation is not None and self.augmentation.changes
         return Examples(
             entries=range(len(numbers)) if is_augmented else encoded,
-            collate=partial(SpeechBatch.of, language=content.language, hop=self.features.hop),
+            collate=partial(SpeechBatch.collate, language=content.language, hop=self.features.hop),
             lengths=encoded.lengths(),
             max_tokens=self.max_frames,
             augment=_Augmented(encoded, self.augmentation) if is_augmented and self.augmentation else None,
-            shorten=Utterance.shortened,
+            shorten=Utterance.shorten,
             unit="frame",
         )
 
-    def _spelled(self, corpus: Corpus) -> Corpus:
+    def _respell(self, corpus: Corpus) -> Corpus:
         """Returns the recordings with transcripts as the tokeniser writes them."""
         if not self.tokeniser.state()["lower"]:
             return corpus
         return replace(corpus, texts=[None if text is None else text.lower() for text in corpus.texts])
 
-    def _normalised(self, rows: corpora.Rows, train: Int[np.ndarray, " k"]) -> Normalised:
+    def _make_normalizer(self, rows: corpora.Rows, train: Int[np.ndarray, " k"]) -> Normalised:
         width = rows[0].shape[1]
         if self._kept is not None:
             if width != self._kept.width:
@@ -319,7 +319,7 @@ class _Encoded(Sequence[Utterance]):
             id=corpus.ids[number],
             split=SPLITS[split] if split != NONE else "",
             spans=spans,
-            written=self._written(number) if self.written else None,
+            written=self._make_readable(number) if self.written else None,
         )
 
     def lengths(self) -> list[int]:
@@ -327,7 +327,7 @@ class _Encoded(Sequence[Utterance]):
         rows = self.content.rows[1.0]
         return [len(rows[number]) for number in self.numbers.tolist()]
 
-    def _written(self, number: int) -> WrittenUtterance:
+    def _make_readable(self, number: int) -> WrittenUtterance:
         corpus = self.content.corpus
         text = corpus.texts[number]
         return WrittenUtterance(

@@ -210,9 +210,9 @@ class SpeechExplainer(Seq2SeqExplainer):
             "seconds": [round(each * batch.hop, 6) for each in frames],
             **self.write_columns(batch, best),
         }
-        forced = self.module.forced(batch, best)
+        forced = self.module.force_decode(batch, best)
         if batch.targets is not None:
-            references, given = self.judged(batch, best, forced)
+            references, given = self.judge(batch, best, forced)
             columns |= given
             if batch.gold is not None and references.weights is not None:
                 columns["weight_on_silence"] = [

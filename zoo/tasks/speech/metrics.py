@@ -92,14 +92,14 @@ class SpeechMetrics(TextMetrics):
             )
         places = -(-frames // self.stride)
         if scored.weights is not None:
-            self._attended(scored.weights[: len(scored.hypothesis.tokens), :places])
+            self._add_attention(scored.weights[: len(scored.hypothesis.tokens), :places])
         silence = None
         if batch.gold is not None and scored.of_reference is not None:
             tokens = int(batch.targets.lengths[number]) - 1
             spans = batch.gold[number, :tokens]
             weights = scored.of_reference[: tokens + 1, :places]
-            silence = self._aligned(weights[:tokens], spans, frames)
-            self._timed(find_spans(weights, tokens, self.stride, frames), spans, batch.hop)
+            silence = self._add_alignment(weights[:tokens], spans, frames)
+            self._add_times(find_spans(weights, tokens, self.stride, frames), spans, batch.hop)
         if written.snr is not None:
             known = [0.0, 0.0] if silence is None else [float(silence.sum()), len(silence)]
             self.noises.add(DECIBELS(written.snr), torch.cat([sums, torch.tensor(known, dtype=torch.float64)]))
@@ -107,7 +107,7 @@ class SpeechMetrics(TextMetrics):
     def finalize(self) -> None:
         """Makes the tables of error rates by speaker, by seconds of a recording, and by signal-to-noise ratio."""
         self.tables = {}
-        speakers = [self._of_speaker(name, totals) for name, totals in self.speakers.totals().items()]
+        speakers = [self._describe_speaker(name, totals) for name, totals in self.speakers.totals().items()]
         if speakers:
             self.tables["by_speaker"] = speakers
         lengths = self.lengths.totals()
@@ -115,11 +115,13 @@ class SpeechMetrics(TextMetrics):
         if rows:
             self.tables["by_length"] = rows
         noises = self.noises.totals()
-        rows = [{"snr": name, **self._of_noise(noises[name].tolist())} for name in DECIBELS.names if name in noises]
+        rows = [
+            {"snr": name, **self._describe_noise(noises[name].tolist())} for name in DECIBELS.names if name in noises
+        ]
         if rows:
             self.tables["by_snr"] = rows
 
-    def _of_speaker(self, speaker: str, totals: Float[Tensor, "resamples sums"]) -> dict[str, Any]:
+    def _describe_speaker(self, speaker: str, totals: Float[Tensor, "resamples sums"]) -> dict[str, Any]:
         row = {"speaker": speaker, **self._rates(totals[0].tolist())}
         words, characters = totals[:, 1 : 1 + self.wer.size], totals[:, 1 + self.wer.size :]
         row["wer_low"], row["wer_high"] = interval(self.wer, "wer", words)
@@ -131,17 +133,17 @@ class SpeechMetrics(TextMetrics):
         count, words, characters = sums[0], sums[1 : 1 + self.wer.size], sums[1 + self.wer.size :]
         return {"utterances": int(count), **self.wer.compute(words), **self.cer.compute(characters)}
 
-    def _of_noise(self, sums: Sequence[float]) -> dict[str, Any]:
+    def _describe_noise(self, sums: Sequence[float]) -> dict[str, Any]:
         *errors, silence, tokens = sums
         return {**self._rates(errors), "weight_on_silence": silence / tokens if tokens else math.nan}
 
-    def _attended(self, weights: Float[Tensor, "n k"]) -> None:
+    def _add_attention(self, weights: Float[Tensor, "n k"]) -> None:
         """Of a transcript: how its alignment goes on, and how much of the recording it covers."""
         self.update("test/monotonicity", monotonic_steps(weights))
         self.update("test/coverage", count_covered(weights))
         self.update("test/diagonality", diagonality(weights))
 
-    def _timed(self, found: Float[Tensor, "n 2"], spans: Int[Tensor, "n 2"], hop: float) -> None:
+    def _add_times(self, found: Float[Tensor, "n 2"], spans: Int[Tensor, "n 2"], hop: float) -> None:
         """Of the tokens that have a span: how far off their begins and ends are; the letters of a digit are one."""
         first, last = runs(spans)
         found = torch.stack([found[first, 0], found[last, 1]], 1)
@@ -150,7 +152,9 @@ class SpeechMetrics(TextMetrics):
         self.update("truth/start_ms", errors[:, 0])
         self.update("truth/end_ms", errors[:, 1])
 
-    def _aligned(self, weights: Float[Tensor, "n k"], spans: Int[Tensor, "n 2"], frames: int) -> Float[Tensor, " m"]:
+    def _add_alignment(
+        self, weights: Float[Tensor, "n k"], spans: Int[Tensor, "n 2"], frames: int
+    ) -> Float[Tensor, " m"]:
         """Of the tokens that have a span, where their weights are; returns the shares on places without any token."""
         has_span = spans[:, 1] > spans[:, 0]
         sounds = find_voiced(spans, self.stride, weights.shape[1])

@@ -134,7 +134,7 @@ class Recogniser(Seq2SeqTask):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         if not self.ctc:
             return super().training_step(batch, batch_idx)
-        targets, net = self.known(batch), cast(Any, self.net)
+        targets, net = self.require_targets(batch), cast(Any, self.net)
         encoded = net.encode(batch.source)
         places = places_of(encoded)
         if (count_needed(targets) > places).any():
@@ -177,9 +177,9 @@ class Recogniser(Seq2SeqTask):
         if self.collapse is None:
             return
         # one batch is enough to see a collapse
-        weights = self.forced_references(batch).weights if batch_idx == 0 else None
+        weights = self.force_references(batch).weights if batch_idx == 0 else None
         if weights is not None:
-            self.collapse.update(weights, self.known(batch).is_real, self.places(batch))
+            self.collapse.update(weights, self.require_targets(batch).is_real, self.places(batch))
         self.log_evaluation(self.collapse.to_log(), len(batch))
 
     def on_validation_epoch_end(self) -> None:

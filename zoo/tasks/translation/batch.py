@@ -64,7 +64,7 @@ class Pair:
     links: Sequence[Link] | None = None
     written: WrittenPair | None = None
 
-    def shortened(self, length: int) -> Pair:
+    def shorten(self, length: int) -> Pair:
         """Returns the first tokens of both texts, for the net."""
         target = None if self.target is None else self.target[: length - 1]  # an end is added
         return Pair(self.source[:length], target, self.id, self.split)
@@ -80,10 +80,10 @@ class TranslationBatch(Seq2SeqBatch[Source, W]):
     gold: Bool[Tensor, "b n k"] | None = None
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], language: TextCodec) -> TranslationBatch[Any]:
+    def collate(cls, pairs: Sequence[Pair], language: TextCodec) -> TranslationBatch[Any]:
         """Collates pairs, in their order."""
         targets, links = all_known([pair.target for pair in pairs]), all_known([pair.links for pair in pairs])
-        source, tokens = Source.of([pair.source for pair in pairs]), None if targets is None else Targets.of(targets)
+        source, tokens = Source.pad([pair.source for pair in pairs]), None if targets is None else Targets.pad(targets)
         return cls(
             source=source,
             targets=tokens,

@@ -28,9 +28,9 @@ from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.readers import (
     MOST_TOKENS,
     ReaderOptions,
+    add_back_translated,
     read_pairs_at,
     texts_as_written,
-    with_back_translated,
 )
 from zoo.tasks.translation.data.token_links import link_tokens
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, new_tokenizer
@@ -169,9 +169,9 @@ class PairData(TaskData):
     def read(self) -> Content:
         corpus = self.source.read()
         if self.trained is None and self.back_translated is not None:
-            corpus = with_back_translated(corpus, Path(self.back_translated), self.source.reading)
+            corpus = add_back_translated(corpus, Path(self.back_translated), self.source.reading)
         if self.trained is None:
-            self.tokenisers = self._learned(corpus)
+            self.tokenisers = self._learn_tokenizers(corpus)
         numbers: dict[str, int] = {}
         source = DatasetEncoder(self.tokenisers[0], numbers, self.max_source)
         target = DatasetEncoder(self.tokenisers[1], numbers if self.joint else {})
@@ -190,7 +190,7 @@ class PairData(TaskData):
         encoders = [source] if corpus.targets is None else [source, target]
         kept = self._short_enough(corpus, encoders)
         if not self.is_input:
-            corpus = self._filtered(corpus, *encoders)
+            corpus = self._filter(corpus, *encoders)
         languages = self._languages(encoders, (corpus.splits == TRAIN) & kept)
         sources = source.encode(languages.source)
         targets = None if corpus.targets is None else target.encode(languages.target)
@@ -303,13 +303,13 @@ class PairData(TaskData):
         numbers = content.corpus.numbers(split)
         return Examples(
             entries=_Encoded(content, numbers, self.max_source, written=not training),
-            collate=partial(TranslationBatch.of, language=content.languages.target),
+            collate=partial(TranslationBatch.collate, language=content.languages.target),
             lengths=content.lengths[numbers].tolist(),
             max_tokens=self.max_tokens,
-            shorten=Pair.shortened,
+            shorten=Pair.shorten,
         )
 
-    def _learned(self, corpus: Corpus) -> tuple[Tokenizer, Tokenizer]:
+    def _learn_tokenizers(self, corpus: Corpus) -> tuple[Tokenizer, Tokenizer]:
         """The tokenisers, learned from the training texts unless they are kept."""
         assert corpus.targets is not None
         train, texts = corpus.numbers("train"), {"source": corpus.sources, "target": corpus.targets}
@@ -345,10 +345,10 @@ class PairData(TaskData):
     def _short_enough(self, corpus: Corpus, encoders: Sequence[DatasetEncoder]) -> Bool[np.ndarray, " n"]:
         """The mask of the user's own pairs that have no text with too many tokens."""
         lengths = {name: each.texts.lengths for name, each in zip(("source", "target"), encoders, strict=False)}
-        limit = LengthLimit.of(self, self.source.reading.max_length, "pair" if len(encoders) > 1 else "text")
+        limit = LengthLimit.from_data(self, self.source.reading.max_length, "pair" if len(encoders) > 1 else "text")
         return limit.select_short(corpus.ids, lengths)
 
-    def _filtered(self, corpus: Corpus, source: DatasetEncoder, target: DatasetEncoder) -> Corpus:
+    def _filter(self, corpus: Corpus, source: DatasetEncoder, target: DatasetEncoder) -> Corpus:
         """Without the training pairs that are too long or too uneven, which are counted."""
         lengths = np.stack([source.texts.lengths, target.texts.lengths])
         longer, shorter = lengths.max(0), np.maximum(lengths.min(0), 1)
@@ -387,10 +387,10 @@ class _Encoded(Sequence[Pair]):
             id=content.corpus.ids[number],
             split=SPLITS[split] if split != NONE else "",
             links=None if content.links is None else content.links[number].tolist(),
-            written=self._written(number) if self.written else None,
+            written=self._make_readable(number) if self.written else None,
         )
 
-    def _written(self, number: int) -> WrittenPair:
+    def _make_readable(self, number: int) -> WrittenPair:
         corpus = self.content.corpus
         text = corpus.sources[number]
         tokens = first(self.content.languages.source.tokeniser.encode(text), self.most)

@@ -23,7 +23,7 @@ from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import END, WordSegmentation
 from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, heaviest_links, merge_by_word
 from zoo.tasks.translation.batch import ReadableTranslationBatch
-from zoo.tasks.translation.metrics import gold_links, gold_of, reordered, segment_source
+from zoo.tasks.translation.metrics import count_reordered, gold_links, gold_of, segment_source
 from zoo.text.tokens import NO_WORD
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class PerturbableText(PerturbableSource):
     def mask(self, keep: Bool[Tensor, "v words"]) -> Source:
         tokens = torch.where(self.owners == NO_WORD, True, keep[:, self.owners])  # white space stays
         rows = self.source.tokens.expand(len(tokens), -1)
-        return Source.of([row[kept].tolist() for row, kept in zip(rows, tokens, strict=True)]).to(rows.device)
+        return Source.pad([row[kept].tolist() for row, kept in zip(rows, tokens, strict=True)]).to(rows.device)
 
 
 class TranslationExplainer(Seq2SeqExplainer):
@@ -220,13 +220,13 @@ class TranslationExplainer(Seq2SeqExplainer):
             "source_words": [len(each.words) for each in sources],
             "words": [len(each.words) for each in words],
         }
-        forced = self.module.forced(batch, best)
+        forced = self.module.force_decode(batch, best)
         if batch.targets is not None:
-            columns |= self.judged(batch, best, forced)[1]
+            columns |= self.judge(batch, best, forced)[1]
         if forced.weights is not None:
             pairs = zip(forced.weights, words, sources, strict=True)
             merged = [merge_by_word(weights, to.owners, of.owners) for weights, to, of in pairs]
-            back = [reordered(heaviest_links(weights)) for weights in merged]
+            back = [count_reordered(heaviest_links(weights)) for weights in merged]
             columns["reordered"] = [count / links if links else None for count, links in back]
             columns["least_covered"] = [float(weights.sum(0).min()) for weights in merged]
         return columns

@@ -62,34 +62,34 @@ class TranslationMetrics(TextMetrics):
         self.by_length.add(len(source.words), sums)
         self.update("test/repetition", count_repetitions(words.words, reference.words))
         if scored.weights is not None:
-            self._attended(merge_by_word(scored.weights, words.owners, source.owners), source.words)
+            self._add_attention(merge_by_word(scored.weights, words.owners, source.owners), source.words)
         if batch.gold is not None:
             links = gold_links(batch.gold[number], reference, source)
-            self.update("test/omission", omitted(links, reference.words, words.words))
+            self.update("test/omission", count_omitted(links, reference.words, words.words))
             if scored.of_reference is not None:
                 weights = merge_by_word(scored.of_reference, reference.owners, source.owners)
-                self._aligned(weights, gold_of(links, weights))
+                self._add_alignment(weights, gold_of(links, weights))
 
     def finalize(self) -> None:
         """Makes the table of BLEU by the length of the source: source words, pairs, BLEU, length ratio."""
-        rows = self.by_length.rows("source words", "pairs", self._of_length, self.device)
+        rows = self.by_length.rows("source words", "pairs", self._describe_length, self.device)
         self.tables = {"bleu_by_length": rows} if rows else {}
 
-    def _of_length(self, sums: list[float]) -> dict[str, float]:
+    def _describe_length(self, sums: list[float]) -> dict[str, float]:
         return {
             "bleu": self.find_score("bleu").compute(sums)["bleu"],
             "length ratio": sums[0] / sums[1] if sums[1] else math.nan,
         }
 
-    def _attended(self, weights: Float[Tensor, "words places"], source: Sequence[str]) -> None:
+    def _add_attention(self, weights: Float[Tensor, "words places"], source: Sequence[str]) -> None:
         """Of a translation: words of the source that it leaves out, and links that go back."""
         is_word = [any(map(str.isalnum, word)) for word in source]
         covered = weights.sum(0).tolist()
         missed = sum(is_real and total < COVERED for is_real, total in zip(is_word, covered, strict=True))
         self.update("test/uncovered", [missed, sum(is_word)])
-        self.update("test/reordered", reordered(heaviest_links(weights)))
+        self.update("test/reordered", count_reordered(heaviest_links(weights)))
 
-    def _aligned(self, weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words places"]) -> None:
+    def _add_alignment(self, weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words places"]) -> None:
         """Of the words that have an origin: the weights of the others must lie somewhere too."""
         has_gold = gold.any(1)
         weights, gold = weights[has_gold], gold[has_gold]
@@ -126,13 +126,15 @@ def one_off(weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words pl
     return (beside & ~gold).gather(1, weights.argmax(1, keepdim=True)).squeeze(1).double()
 
 
-def reordered(links: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def count_reordered(links: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Counts the links whose source is before that of the link before them, and all links but the first."""
     places = [of for _, of in sorted(links)]
     return sum(of < before for before, of in pairwise(places)), max(0, len(places) - 1)
 
 
-def omitted(links: Iterable[tuple[int, int]], reference: Sequence[str], translation: Sequence[str]) -> tuple[int, int]:
+def count_omitted(
+    links: Iterable[tuple[int, int]], reference: Sequence[str], translation: Sequence[str]
+) -> tuple[int, int]:
     """Counts the source words none of whose gold translations is in a translation, and all that have any."""
     links = sorted(links)
     there, found = Counter(translation), set[int]()

@@ -85,7 +85,7 @@ class ImageExplainer(Explainer):
 
     @property
     def truth_label(self) -> str:
-        return f"{self._of}, {self.module.explain_by}"
+        return f"{self._noun}, {self.module.explain_by}"
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -93,7 +93,7 @@ class ImageExplainer(Explainer):
 
     def summary(self, out: str) -> list[str]:
         gates = ", channel gates by class" if self._has_gates else ""
-        shown = f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}"
+        shown = f"{len(self._survey):,} {self._noun} in places.{self.options.table_format}{gates}, in {out}"
         return [shown, *super().summary(out)]
 
     def make_perturbable(self, position: int) -> list[PerturbableImage]:
@@ -104,7 +104,7 @@ class ImageExplainer(Explainer):
         return [where_it_looks(self.module.heat(self._batch(which))[0], how) for which in self.chosen]
 
     @property
-    def _of(self) -> str:
+    def _noun(self) -> str:
         return f"{'test ' * (self.split == 'test')}{pluralize('picture', len(self._survey))}"
 
     def _batch(self, which: int) -> ImageBatch:

@@ -24,11 +24,11 @@ def drawn(net: Any = recurrent) -> ExplainedCaption:
     tokens = tuple(batch.language.encode("a blue ring")[1])  # type: ignore[union-attr]
     best = Hypothesis(tokens, -1.0, -1.0, True)
     with torch.inference_mode(), record(module.net) as found:
-        written = module.forced(batch, [best])
+        written = module.force_decode(batch, [best])
     assert batch.written is not None
     original = OriginalImage([torch.full((3, *SIZE), 90, dtype=torch.uint8)], 0, (0.0, 5.0, 20.0, 20.0))
     batch = replace(batch, written=(replace(batch.written[0], original=original),))
-    return ExplainedCaption(module, batch, found, best, written, module.forced_references(batch))
+    return ExplainedCaption(module, batch, found, best, written, module.force_references(batch))
 
 
 @pytest.mark.parametrize("net", [recurrent, transformer])
@@ -99,7 +99,7 @@ def test_cells_that_are_left_out_have_the_mean_colour() -> None:
     best = module.write(batch)[0][0]
     for score, pixels in zip(scores, (source.pixels, blank, torch.zeros_like(blank)), strict=True):
         changed = replace(batch, source=replace(source, pixels=pixels))
-        expected = module.forced(changed, [best]).log_probability[0].mean().exp()
+        expected = module.force_decode(changed, [best]).log_probability[0].mean().exp()
         assert float(score) == pytest.approx(float(expected), rel=1e-9)
     assert found.gradient().shape == (16,)
     assert found.gradient().any()

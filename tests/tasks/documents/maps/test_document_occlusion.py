@@ -28,7 +28,7 @@ TEXT = [[4, 7, 1], [9], [2, 4, 4, 12], [20, 3]]
 def document(sentences: list[list[int]], targets: Any) -> DocumentBatch:
     labels = LabelSet(("a", "b", "c"), targets, (1, 1, 1), 3)
     label: Any = [True, False, True] if targets == "multi" else 1
-    return DocumentBatch.of([Document(sentences, label=label, id="text", split="test")], labels)
+    return DocumentBatch.collate([Document(sentences, label=label, id="text", split="test")], labels)
 
 
 def module(name: str = "HAN") -> DocumentClassifier:

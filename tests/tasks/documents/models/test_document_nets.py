@@ -140,7 +140,7 @@ def test_hierarchies_are_their_formulas(name: str) -> None:
                 getattr(level.encoder.layers[0], f"bias_hh_l0{end}").data[-4:] = 0.0
     expected, of_words, of_sentences = by_loops(net, documents)
     with record(net) as maps:
-        found = net(DocumentBatch.of(documents))
+        found = net(DocumentBatch.collate(documents))
     torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
     words, sentences = maps[net.SITES["words"]], maps[net.SITES["sentences"]]
     torch.testing.assert_close(weights_of(words), torch.cat(of_words), rtol=0.0, atol=1e-12)
@@ -168,7 +168,7 @@ def test_flat_attention_is_its_formula(name: str) -> None:
             h = torch.stack([(encoder.project.weight @ each + encoder.project.bias).clamp(min=0.0) for each in x])
         rows.append(net.head.weight @ attended(h, net.words)[0] + net.head.bias)
     named = list(net.parameters())
-    expected, found = torch.stack(rows), net(DocumentBatch.of(documents))
+    expected, found = torch.stack(rows), net(DocumentBatch.collate(documents))
     torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
     gradients = torch.autograd.grad(expected.sin().sum(), named)
     for one, other in zip(torch.autograd.grad(found.sin().sum(), named), gradients, strict=True):
@@ -187,7 +187,7 @@ def test_long_documents_are_their_formula() -> None:
         rows.append(by_pytorch(x, net.encoder, near | is_global | is_global.unsqueeze(1))[0])
     expected = net.head(torch.stack(rows))
     with record(net) as maps:
-        found = net(DocumentBatch.of(documents))
+        found = net(DocumentBatch.collate(documents))
     assert list(maps)[-1] == net.class_site
     torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
     named = list(net.parameters())
@@ -199,13 +199,13 @@ def test_long_documents_are_their_formula() -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_company_and_order_change_nothing(name: str) -> None:
     net, documents = made(name), texts(7)
-    together = net(DocumentBatch.of(documents))
+    together = net(DocumentBatch.collate(documents))
     for document, expected in zip(documents, together, strict=True):
-        torch.testing.assert_close(net(DocumentBatch.of([document]))[0], expected, rtol=0.0, atol=1e-12)
+        torch.testing.assert_close(net(DocumentBatch.collate([document]))[0], expected, rtol=0.0, atol=1e-12)
     order = [3, 6, 0, 5, 1, 4, 2]
-    moved = net(DocumentBatch.of([documents[place] for place in order]))
+    moved = net(DocumentBatch.collate([documents[place] for place in order]))
     torch.testing.assert_close(moved, together[order], rtol=0.0, atol=1e-12)
-    beside = DocumentBatch.of([*documents, Document([[1] * 60, *[[2, 3]] * 40], 0, "long")])
+    beside = DocumentBatch.collate([*documents, Document([[1] * 60, *[[2, 3]] * 40], 0, "long")])
     torch.testing.assert_close(net(beside)[:-1], together, rtol=0.0, atol=1e-12)
 
 
@@ -228,7 +228,7 @@ def test_a_long_document_wastes_nothing(name: str) -> None:
     net, random = made(name), torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 6, (2000,), generator=random).tolist()
     long = Document([[1] * length for length in lengths], 0, "long")
-    one = DocumentBatch.of([*texts(5), long, *texts(5, seed=1)])
+    one = DocumentBatch.collate([*texts(5), long, *texts(5, seed=1)])
     with Largest() as largest:
         net(one).sum().backward()
     gates = {"HAN": 3, "HAN of LSTMs": 4, "FlatAttention": 4}[name] * 4 * 2
@@ -238,7 +238,7 @@ def test_a_long_document_wastes_nothing(name: str) -> None:
 @pytest.mark.parametrize("attend", [WINDOW, SCALED])
 def test_where_a_long_document_looks_is_found_without_a_matrix(attend: AttentionFactory) -> None:
     net = LongDocument(**SMALL, attend=attend, dim=8, layers=2, heads=2, hidden=12).eval()
-    one = DocumentBatch.of([Document([[1] * 20] * 25, 0, "long")])
+    one = DocumentBatch.collate([Document([[1] * 20] * 25, 0, "long")])
     with Largest() as largest:
         weights = forward_with_weights(net, one)[1]
     assert largest.elements < 500 * 500 // 4
@@ -291,7 +291,7 @@ def test_self_attention_of_any_kind(mixer: AttentionFactory | MechanismFactory |
     for net in (hierarchy, long):
         found = net(one)
         assert found.shape == (6, CLASSES)
-        torch.testing.assert_close(net(DocumentBatch.of([alone]))[0], found[2], rtol=0.0, atol=1e-12)
+        torch.testing.assert_close(net(DocumentBatch.collate([alone]))[0], found[2], rtol=0.0, atol=1e-12)
 
 
 def test_order_of_words_matters_by_positions_alone() -> None:
@@ -300,7 +300,7 @@ def test_order_of_words_matters_by_positions_alone() -> None:
     for relative, same in ((None, True), (Rotary, False)):
         torch.manual_seed(0)
         net = HIERARCHIES["HANTransformer"](position=None, relative=relative).double()
-        assert torch.allclose(net(batch()), net(DocumentBatch.of(turned)), rtol=0.0, atol=1e-12) == same
+        assert torch.allclose(net(batch()), net(DocumentBatch.collate(turned)), rtol=0.0, atol=1e-12) == same
 
 
 def test_dropout_and_inference() -> None:

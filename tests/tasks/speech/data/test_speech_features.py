@@ -58,8 +58,8 @@ def test_log_mels_are_those_of_the_definition() -> None:
     features = Features(rate=1000, mels=6, window=0.025, hop=0.01)
     x = sound(93)
     wanted = slow_log_mel(x, rate=1000, mels=6, window=25, hop=10, points=64)
-    assert features.of(x).shape == (9, 6) == wanted.shape
-    np.testing.assert_allclose(features.of(x), wanted, rtol=1e-4, atol=1e-4)
+    assert features.compute(x).shape == (9, 6) == wanted.shape
+    np.testing.assert_allclose(features.compute(x), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("rate", "mels"), [(8000, 40), (16000, 80)])
@@ -72,21 +72,21 @@ def test_log_mels_are_those_of_torchaudio(rate: int, mels: int) -> None:
     )
     before = features.before + (points - window) // 2  # torch.stft centres the window in its points
     theirs = (transform(torch.from_numpy(np.pad(x, (before, points)))) + 1e-6).log().T[: len(x) // hop].numpy()
-    np.testing.assert_allclose(features.of(x), theirs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(features.compute(x), theirs, rtol=1e-4, atol=1e-4)
     filters = torchaudio.functional.melscale_fbanks(points // 2 + 1, 20.0, rate / 2, mels, rate)
     assert (filters.sum(0) > 0).all(), "a band is empty"
 
 
 def test_coefficients_are_the_cosine_transform_of_log_mels_and_derivatives_follow() -> None:
     x = sound()
-    log_mels = Features(mels=20).of(x).astype(np.float64)
+    log_mels = Features(mels=20).compute(x).astype(np.float64)
     wanted = np.zeros((len(log_mels), 13))
     for k in range(13):
         scale = math.sqrt((1 if k == 0 else 2) / 20)
         for n in range(20):
             wanted[:, k] += scale * math.cos(math.pi / 20 * (n + 0.5) * k) * log_mels[:, n]
     features = Features(kind="mfcc", mels=20, deltas=2)
-    found = features.of(x)
+    found = features.compute(x)
     assert found.shape[1] == features.width == 39
     np.testing.assert_allclose(found[:, :13], wanted, rtol=1e-4, atol=1e-4)
     for first in (0, 13):  # sum over n of n (c[t + n] - c[t - n]) / (2 sum n^2), the ends repeated
@@ -100,7 +100,7 @@ def test_features_of_parts_are_those_of_the_whole() -> None:
     """What streaming needs: a frame depends on its window alone."""
     features, x = Features(), sound(2400)
     padded = np.pad(x, (features.before, features.window_samples))
-    whole = features.of(x)
+    whole = features.compute(x)
     for start in (0, 3, 17):
         part = padded[start * features.hop_samples : (start + 4) * features.hop_samples + features.window_samples]
         np.testing.assert_allclose(features.compute_windows(part)[:4], whole[start : start + 4], rtol=1e-5, atol=1e-5)
@@ -112,7 +112,7 @@ def test_a_tone_is_in_the_frames_of_its_time() -> None:
     x[3200:4800] = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(1600) / 8000)
     ((first, last),) = features.frames(np.array([[0.4, 0.6]]), 100)
     assert (first, last) == (40, 60)
-    loudest = features.of(x).max(1)
+    loudest = features.compute(x).max(1)
     assert loudest[first:last].min() > 2.0 > loudest[: first - 2].max()
     assert loudest[last + 2 :].max() < -10
 
@@ -120,11 +120,11 @@ def test_a_tone_is_in_the_frames_of_its_time() -> None:
 @pytest.mark.parametrize("samples", [80, 81, 159, 160, 200, 1000])
 def test_every_hop_of_a_recording_has_a_frame(samples: int) -> None:
     features = Features()
-    assert len(features.of(sound(samples))) == samples // 80 == features.count(samples)
+    assert len(features.compute(sound(samples))) == samples // 80 == features.count(samples)
 
 
 def test_normalisation() -> None:
-    rows = [Features().of(sound(2000, seed)) + seed for seed in range(3)]
+    rows = [Features().compute(sound(2000, seed)) + seed for seed in range(3)]
     one = Normalised(Features(), 40)(rows[1])
     np.testing.assert_allclose(one.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(one.std(0), 1, atol=1e-4)
@@ -138,7 +138,7 @@ def test_normalisation() -> None:
 
 
 def test_the_state_is_plain_and_restores_the_same_features() -> None:
-    rows = [Features().of(sound(2000))]
+    rows = [Features().compute(sound(2000))]
     made = Normalised(Features(normalise="global", deltas=0), 40, Scale.measure(rows))
     state = made.state()
     validate(state, FEATURES, "features")

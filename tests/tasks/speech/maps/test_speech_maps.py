@@ -49,8 +49,8 @@ def heard(said: str) -> ExplainedTranscript:
     module, made = telling(said), batch([0])
     best = module.write(made)[0]
     with torch.no_grad(), record(module.net) as found:
-        forced = module.forced(made, best)
-    return ExplainedTranscript(module, made, found, best[0], forced, module.forced_references(made))
+        forced = module.force_decode(made, best)
+    return ExplainedTranscript(module, made, found, best[0], forced, module.force_references(made))
 
 
 def test_a_recording_is_described_by_its_words_in_time() -> None:
@@ -100,11 +100,11 @@ def test_a_part_that_is_left_out_becomes_the_mean() -> None:
     whole, without = example.score(keep).tolist()
     best = module.write(made)[0]
     steps = len(example.answer)
-    assert whole == pytest.approx(float(module.forced(made, best).log_probability[0, :steps].mean().exp()))
+    assert whole == pytest.approx(float(module.force_decode(made, best).log_probability[0, :steps].mean().exp()))
     changed = batch([3])
     mean = changed.source.features[0, :frames].mean(0)
     changed.source.features[0, STRIDE : 2 * STRIDE] = mean
-    assert without == pytest.approx(float(module.forced(changed, best).log_probability[0, :steps].mean().exp()))
+    assert without == pytest.approx(float(module.force_decode(changed, best).log_probability[0, :steps].mean().exp()))
 
 
 def test_the_gradient_of_a_part_is_that_of_its_frames() -> None:

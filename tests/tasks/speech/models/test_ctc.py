@@ -96,7 +96,7 @@ def _begins(probabilities: dict[tuple[int, ...], float], beginning: tuple[int, .
 def test_scores_of_a_text_sum_to_the_loss() -> None:
     """Of many places, against torch: the differences telescope."""
     given = heard(60, 41, seed=3, spread=6.0)
-    targets = Targets.of([[4, 4, 5, 6, 6, 6, 4], [5, 4, 5, 5]])
+    targets = Targets.pad([[4, 4, 5, 6, 6, 6, 4], [5, 4, 5, 5]])
     found = force_decode(
         CTCPrefixes(blank=PAD, end=END), given, torch.full((2,), BEGIN), [[*t, END] for t in targets.texts()]
     )
@@ -130,7 +130,7 @@ def test_the_joint_search_finds_the_best_of_all_texts() -> None:
         scored = []
         for text in every:
             attended = force_decode(made, encoded, begin, [[*text, END]] * 2).sum(1)
-            losses = made.ctc.loss(made.ctc(encoded), Targets.of([text] * 2))
+            losses = made.ctc.loss(made.ctc(encoded), Targets.pad([text] * 2))
             scored.append((1 - weight) * attended - weight * losses)
         found = search(_only(joint), source, begin, end=END, longest=5)
     for number, hypotheses in enumerate(found):
@@ -156,9 +156,9 @@ def _only(decoder: JointDecoder) -> Any:
 def test_the_loss_is_that_of_each_recording_alone() -> None:
     made, source = net(), frames(LENGTHS)
     written: list[Sequence[int]] = [[4, 5], [6], [5], [4], [], [6, 5, 4], [5]]
-    together = made.ctc.loss(made.ctc(made.encode(source)), Targets.of(written))
+    together = made.ctc.loss(made.ctc(made.encode(source)), Targets.pad(written))
     for number, text in enumerate(written):
-        alone = made.ctc.loss(made.ctc(made.encode(source.select(torch.tensor([number])))), Targets.of([text]))
+        alone = made.ctc.loss(made.ctc(made.encode(source.select(torch.tensor([number])))), Targets.pad([text]))
         torch.testing.assert_close(alone, together[number : number + 1], **CLOSE)
     together.sum().backward()
     assert all(p.grad.isfinite().all() for p in made.ctc.parameters())
@@ -168,7 +168,7 @@ def test_stops_are_the_ends_of_tokens_on_the_best_path() -> None:
     """Against all paths; a text without tokens has no stops, and neither have ends and padding."""
     made, source = net(), frames((10, 7, 9, 4))
     written: list[Sequence[int]] = [[4, 4], [6, 5], [5], []]
-    encoded, targets = made.encode(source), Targets.of(written)
+    encoded, targets = made.encode(source), Targets.pad(written)
     found, (log_probability, lengths) = made.ctc.stops(made.ctc(encoded), targets), made.ctc(encoded)
     log_probability = log_probability.detach()
     assert found.shape == (*targets.tokens.shape, log_probability.shape[1])
@@ -192,7 +192,7 @@ def _best_path(log_probability: Tensor, text: Sequence[int]) -> tuple[int, ...]:
 
 def test_texts_that_are_too_long_are_known_by_their_lengths() -> None:
     made, source = net(), frames((8, 8, 8, 8))
-    targets = Targets.of([[4, 5, 6, 4], [4, 4, 5], [4, 4, 5, 5], [4, 5, 6, 5, 4]])
+    targets = Targets.pad([[4, 5, 6, 4], [4, 4, 5], [4, 4, 5, 5], [4, 5, 6, 5, 4]])
     encoded = made.encode(source)
     assert count_needed(targets).tolist() == [4, 4, 6, 5]
     losses = made.ctc.loss(made.ctc(encoded), targets)

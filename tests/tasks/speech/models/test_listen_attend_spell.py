@@ -25,7 +25,7 @@ LISTENERS: dict[str, Any] = {
     "convolutional": partial(ConvRNNEncoder, channels=(5,), hidden=4),
     "transformer": partial(TransformerSpeechEncoder, channels=(5,), dim=8, layers=1, heads=2, hidden=6),
 }
-TARGETS = Targets.of([[4, 5, 6, 4], [4], [], [7, 7], [5, 6], [4, 8, 8, 5, 9], [6]])
+TARGETS = Targets.pad([[4, 5, 6, 4], [4], [], [7, 7], [5, 6], [4, 8, 8, 5, 9], [6]])
 
 
 def speller(attend: str = "location", listener: str = "pyramidal", decoder: Any = Bahdanau) -> ListenAttendSpell:

@@ -79,7 +79,7 @@ def test_maps_of_words_belong_to_the_forced_pass(folder: Path) -> None:
         position = list(DATA.content.corpus.ids).index(id_)
         examples = DATA.examples("all")
         batch = examples.collate([examples.entries[position]])
-        weights = module.forced_references(batch).weights
+        weights = module.force_references(batch).weights
         assert weights is not None
         torch.testing.assert_close(reference.head(), weights[0, :-1], rtol=0.0, atol=1e-6)
         assert list(reference.labels["key"]) == batch.written[0].source.split()
@@ -164,7 +164,7 @@ def test_a_text_without_words_is_the_text_that_lacks_them() -> None:
     language = languages().source
     for row, score in zip(keep.tolist(), scores.tolist(), strict=True):
         text = " ".join(word for word, kept in zip(words, row, strict=True) if kept)
-        source = Source.of([language.encode(text)[1]])
+        source = Source.pad([language.encode(text)[1]])
         chances = force_decode(module.net, source, begins(source), [found.answer])[0]
         assert score == pytest.approx(math.exp(chances.mean().item()), abs=1e-12)
     net: Any = module.net

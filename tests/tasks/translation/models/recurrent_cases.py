@@ -24,7 +24,7 @@ ATTENTION = list(plugins.find_choices("attention").values())
 DECODERS: dict[str, Any] = {"bahdanau": Bahdanau, "luong": Luong, "input_feeding": InputFeeding}
 SOURCES = [[5, 6, 7, 8, 9], [4, 5], [9, 8, 7, 6]]
 TARGETS = [[4, 5, 6], [7], [8, 9, 4, 5, 6, 7]]
-SOURCE, TARGET = Source.of(SOURCES), Targets.of(TARGETS)
+SOURCE, TARGET = Source.pad(SOURCES), Targets.pad(TARGETS)
 REFUSED = {
     "bigbird": "BigBird depends on the positions of queries and keys",
     "convolution": "DilatedConvolution replaces self-attention over a whole sequence",

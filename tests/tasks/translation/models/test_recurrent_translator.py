@@ -61,7 +61,7 @@ def test_padding_and_company_change_nothing(decoder: str, path: Path) -> None:
     net = translator(decoder, mechanism(path))
     whole = net.whole(SOURCE, TARGET.read)
     for row, source, target in zip(whole, SOURCES, TARGETS, strict=True):
-        alone = net.whole(Source.of([source]), Targets.of([target]).read)
+        alone = net.whole(Source.pad([source]), Targets.pad([target]).read)
         torch.testing.assert_close(row[None, : len(target) + 1], alone, **EXACT)
     longer = Source(torch.nn.functional.pad(SOURCE.tokens, (0, 3)), SOURCE.lengths)
     torch.testing.assert_close(net.whole(longer, TARGET.read), whole, **EXACT)
@@ -83,7 +83,7 @@ def test_hypotheses_take_their_state_with_them(decoder: str, path: Path) -> None
     for row, sentence in enumerate(kept.tolist()):
         for number, beam in enumerate(beams[sentence].tolist()):
             read = torch.stack([tokens[sentence, 0], second[sentence, beam], third[row, number]])
-            alone = net.whole(Source.of([SOURCES[sentence]]), read[None])
+            alone = net.whole(Source.pad([SOURCES[sentence]]), read[None])
             torch.testing.assert_close(found[row, number], alone[0, -1], **EXACT)
     if path.stem == "none":
         with pytest.raises(ValueError, match="attention=none has none"):

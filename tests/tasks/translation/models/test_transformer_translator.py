@@ -130,7 +130,7 @@ def read(rows: int, steps: int = STEPS) -> Tensor:
 
 @every_decoder
 def test_steps_are_the_whole_pass(name: str) -> None:
-    net, source, tokens = case(name), Source.of(sources()), read(3)
+    net, source, tokens = case(name), Source.pad(sources()), read(3)
     whole = net.whole(source, tokens)
     assert whole.isfinite().all()
     state, rows = net.start(source), []
@@ -143,17 +143,17 @@ def test_steps_are_the_whole_pass(name: str) -> None:
 @every_net
 def test_neither_padding_nor_company_changes_a_text(name: str) -> None:
     net, texts, tokens = case(name), sources(), read(3)
-    whole = net.whole(Source.of(texts), tokens)
+    whole = net.whole(Source.pad(texts), tokens)
     for row, text, own in zip(whole, texts, tokens, strict=True):
-        torch.testing.assert_close(net.whole(Source.of([text]), own[None])[0], row, **EXACT)
-    torch.testing.assert_close(net.whole(Source.of(texts), tokens[:, :3]), whole[:, :3], **EXACT)
+        torch.testing.assert_close(net.whole(Source.pad([text]), own[None])[0], row, **EXACT)
+    torch.testing.assert_close(net.whole(Source.pad(texts), tokens[:, :3]), whole[:, :3], **EXACT)
 
 
 @every_decoder
 def test_hypotheses_go_on_side_by_side(name: str) -> None:
     """Three hypotheses of each sentence, chosen among and left, equal sentences of their own."""
     net, texts, tokens = case(name), sources(), read(9, 4).view(3, 3, 4)
-    state = net.start(Source.of(texts))
+    state = net.start(Source.pad(texts))
     _, state = net.step(tokens[:, :1, 0], state)
     state = net.reorder(state, torch.zeros(3, 3, dtype=torch.long))
     _, state = net.step(tokens[:, :, 1], state)
@@ -165,7 +165,7 @@ def test_hypotheses_go_on_side_by_side(name: str) -> None:
         for number in range(2):
             origin = int(beams[sentence, number])
             text = torch.cat([tokens[sentence, :1, 0], tokens[sentence, origin, 1:2], tokens[sentence, number, 2:3]])
-            alone = Source.of([texts[sentence]])
+            alone = Source.pad([texts[sentence]])
             with record(net, layers=[net.align]) as maps:
                 whole = net.whole(alone, text[None])
             torch.testing.assert_close(logits[row, number], whole[0, -1], **EXACT)
@@ -207,7 +207,7 @@ def test_torchs_transformer_agrees(norm: Any) -> None:
     if norm == "post":  # section 3.1 of the paper has no norms but those of the blocks
         theirs.encoder.norm = theirs.decoder.norm = None
     take_weights(theirs, net)
-    source, tokens = Source.of(sources()), read(3)
+    source, tokens = Source.pad(sources()), read(3)
     padding = ~source.is_real
 
     def embedded(numbers: Tensor, table: nn.Embedding) -> Tensor:
@@ -275,20 +275,20 @@ def test_searches_end_and_agree_with_the_forced_pass() -> None:
     net, texts = made(relative=Rotary), sources()
     begin = torch.full((3,), BEGIN)
     search = BeamSearch(width=4, best=2, ranking=Ranking(coverage=0.2))
-    found = search(net, Source.of(texts), begin, end=END, longest=8)
+    found = search(net, Source.pad(texts), begin, end=END, longest=8)
     for text, best in zip(texts, found, strict=True):
-        alone = search(net, Source.of([text]), begin[:1], end=END, longest=8)[0]
+        alone = search(net, Source.pad([text]), begin[:1], end=END, longest=8)[0]
         assert [each.tokens for each in alone] == [each.tokens for each in best]
         for each in best:
-            total = force_decode(net, Source.of([text]), begin[:1], [each.target(END)]).sum().item()
+            total = force_decode(net, Source.pad([text]), begin[:1], [each.target(END)]).sum().item()
             assert each.log_probability == pytest.approx(total, abs=1e-9)
-    assert [each.tokens for each in greedy(net, Source.of(texts), begin, end=END, longest=8)]
+    assert [each.tokens for each in greedy(net, Source.pad(texts), begin, end=END, longest=8)]
 
 
 def test_learned_positions_know_their_length() -> None:
     net = made(position=partial(Learned, length=5))
     with pytest.raises(ValueError, match="6 positions, but vectors for 5"):
-        net.whole(Source.of([[4, 5]]), read(1, 6))
+        net.whole(Source.pad([[4, 5]]), read(1, 6))
 
 
 def test_t5_has_buckets_for_earlier_positions_alone_in_the_decoder() -> None:

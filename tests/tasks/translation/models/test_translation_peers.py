@@ -25,8 +25,8 @@ from zoo.tasks.seq2seq.text_codec import BEGIN, END, PAD
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator, TransformerTranslator
 
 WORDS = 23
-SOURCE = Source.of([[5, 6, 7, 8, 9, 22], [9, 8, 7, 6], [4, 5], [11]])  # JoeyNMT wants the longest first
-TARGET = Targets.of([[4, 5, 6, 20], [7, 21], [8, 9, 4, 5, 6, 7, 19], []])
+SOURCE = Source.pad([[5, 6, 7, 8, 9, 22], [9, 8, 7, 6], [4, 5], [11]])  # JoeyNMT wants the longest first
+TARGET = Targets.pad([[4, 5, 6, 20], [7, 21], [8, 9, 4, 5, 6, 7, 19], []])
 LONGEST = 9
 
 

@@ -185,10 +185,10 @@ class TextExamples(ExampleView[TextC]):
             **self._question_fields(number),
             "passage": self.content.passages[number],
             "links": self._token_links(number),
-            "written": self._written(number) if self.is_readable else None,
+            "written": self._make_readable(number) if self.is_readable else None,
         }
 
-    def _written(self, number: int) -> WrittenTextQuestion:
+    def _make_readable(self, number: int) -> WrittenTextQuestion:
         passage = self.content.records.passages[number]
         return WrittenTextQuestion(passage=passage, spans=self._token_spans(passage), **self._written_fields(number))
 

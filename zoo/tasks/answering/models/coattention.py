@@ -108,13 +108,13 @@ class HieCoAtt(nn.Module):
         if not isinstance(batch, VQABatch):
             raise ValueError("these questions are not about pictures")
         cells = self.of_picture(self.picture(batch.picture).states)
-        asked, hidden = self.asked(batch.question), None
+        asked, hidden = self.encode_levels(batch.question), None
         for level, both in self.both.items():
             both_read = self.fusion(*both(cells, asked[level], None, batch.question.is_real))
             hidden = torch.tanh(self.fuse[level](both_read if hidden is None else torch.cat([both_read, hidden], -1)))
         return self.head(self.dropout(hidden))  # type: ignore[no-any-return]
 
-    def asked(self, question: Source) -> dict[str, Float[Tensor, "b n d"]]:
+    def encode_levels(self, question: Source) -> dict[str, Float[Tensor, "b n d"]]:
         """Returns what stands for each word of the questions, at each level."""
         found = {"word": self.vectors(question.tokens)}
         if self.phrases is not None:

@@ -71,11 +71,11 @@ class ESIM(nn.Module):
         premise, hypothesis = batch.premise, batch.hypothesis
         first, second = (self.encoder(self.vectors(text.tokens), text) for text in (premise, hypothesis))
         of_first, of_second = self.both(first, second, premise.is_real, hypothesis.is_real)
-        read = [self._composed(first, of_first, premise), self._composed(second, of_second, hypothesis)]
+        read = [self._compose(first, of_first, premise), self._compose(second, of_second, hypothesis)]
         hidden = torch.tanh(self.fuse(self.dropout(torch.cat(read, -1))))
         return self.head(self.dropout(hidden))  # type: ignore[no-any-return]
 
-    def _composed(
+    def _compose(
         self, states: Float[Tensor, "b n d"], contexts: Float[Tensor, "b n d"], text: Source
     ) -> Float[Tensor, "b e"]:
         """Returns the mean and the maximum over the words of a sentence."""

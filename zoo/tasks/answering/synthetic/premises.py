@@ -57,8 +57,8 @@ def plant(
     total = pairs + 2 * held_out
     check_numbers(total * 5 * (things + 1), f"data.pairs={pairs}, held_out={held_out} and things={things}")
     draw = random.Random(seed)
-    labels = [label for part in (pairs, held_out, held_out) for label in _balanced(draw, part)]
-    made = [_made(draw, label, things, phrases) for label in labels]
+    labels = [label for part in (pairs, held_out, held_out) for label in _balance(draw, part)]
+    made = [_make_pair(draw, label, things, phrases) for label in labels]
     return SyntheticQA(
         passages=[" ".join(premise) for premise, *_ in made],
         questions=[" ".join(hypothesis) for _, hypothesis, _ in made],
@@ -69,13 +69,13 @@ def plant(
     )
 
 
-def _balanced(draw: random.Random, count: int) -> list[str]:
+def _balance(draw: random.Random, count: int) -> list[str]:
     labels = [LABELS[number % len(LABELS)] for number in range(count)]
     draw.shuffle(labels)
     return labels
 
 
-def _made(draw: random.Random, label: str, things: int, phrases: bool) -> tuple[list[str], list[str], list[Link]]:
+def _make_pair(draw: random.Random, label: str, things: int, phrases: bool) -> tuple[list[str], list[str], list[Link]]:
     named = draw.sample(THINGS, things)
     kinds = [_KINDS[number % 2] for number in range(things)]
     draw.shuffle(kinds)

@@ -118,7 +118,7 @@ class Entries(Sequence[CaptionExample]):
         return torch.from_numpy(self.preprocessing.shares(boxes, *size))
 
 
-def augmented(example: CaptionExample, augmentation: Augmentation, to: Preprocessing) -> CaptionExample:
+def augment(example: CaptionExample, augmentation: Augmentation, to: Preprocessing) -> CaptionExample:
     """Changes the picture of an example at random, whose gold would stay behind and is not known then."""
     assert example.pixels is not None
     changed = augmentation(Picture(example.pixels, -1, example.id, example.split), to)

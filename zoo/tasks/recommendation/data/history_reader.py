@@ -49,7 +49,7 @@ def read_histories(
         found.append(_read(path, reading))
         if known is not None:
             _check_known(path, reading, found[-1].item_names, known)
-    return make_log(**vars(_joined(found, paths)), duplicates=duplicates)
+    return make_log(**vars(_join(found, paths)), duplicates=duplicates)
 
 
 def items_of(text: str, separator: str = ",") -> list[str]:
@@ -154,7 +154,7 @@ def _line_of(name: str, table: Table, column: str) -> int | None:
     return None
 
 
-def _joined(found: Sequence[Interactions], paths: Sequence[Path]) -> Interactions:
+def _join(found: Sequence[Interactions], paths: Sequence[Path]) -> Interactions:
     """Joins the interactions of several files; users and items are matched by name."""
     if len(found) == 1:
         return found[0]

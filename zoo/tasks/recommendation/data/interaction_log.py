@@ -94,7 +94,7 @@ def make_log(
         raise DataError(f"an item is called {UNKNOWN!r}, as the row that unknown items share; give it another id")
     actions = _Actions(users.astype(np.int32, copy=False), items.astype(np.int32, copy=False), times).sort()
     if duplicates == "drop":
-        actions = actions.at(_first_choices(actions, len(item_names)))
+        actions = actions.select(_first_choices(actions, len(item_names)))
     actions, shared = _core(actions, min_user_items, min_item_users, len(item_names), rare)
     if not len(actions.users):
         raise DataError(
@@ -183,7 +183,7 @@ class _Actions(NamedTuple):
     items: Int32[np.ndarray, " n"]
     times: Num[np.ndarray, " n"] | None
 
-    def at(self, which: np.ndarray) -> _Actions:
+    def select(self, which: np.ndarray) -> _Actions:
         return _Actions(self.users[which], self.items[which], None if self.times is None else self.times[which])
 
     def sort(self) -> _Actions:
@@ -194,7 +194,7 @@ class _Actions(NamedTuple):
         if (same | (self.users[1:] > self.users[:-1])).all():
             return self
         keys = (self.users,) if self.times is None else (self.times, self.users)
-        return self.at(np.lexsort(keys))
+        return self.select(np.lexsort(keys))
 
 
 def _first_choices(actions: _Actions, items: int) -> Bool[np.ndarray, " n"]:
@@ -218,7 +218,7 @@ def _core(
             kept &= (np.bincount(actions.items) >= min_item_users)[actions.items]
         if kept.all():
             break
-        actions = actions.at(kept)
+        actions = actions.select(kept)
     counts = np.bincount(actions.items, minlength=items)
     return actions, (counts > 0) & (counts < min_item_users)
 

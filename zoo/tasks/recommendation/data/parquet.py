@@ -33,7 +33,7 @@ class ParquetTable(Table):
     """
 
     def __init__(self, path: Path, required: Required, on_bad_row: OnBadRow) -> None:
-        self._schema, rows = _opened(path)
+        self._schema, rows = _open(path)
         super().__init__(path, 0, tuple(self._schema.names), on_bad_row, "")
         self._used: Sequence[str | None] = ()
         check_columns(path, None, self.columns, required, "the table does not have it")
@@ -86,10 +86,10 @@ class ParquetTable(Table):
         """
         for batch in _batches(self.path, [name for name in self._used if name is not None]):
             user, item, time, rating = (None if name is None else batch.column(name) for name in self._used)
-            collector.add(_coded(user), _coded(item), _moments(time), _numbers(rating))
+            collector.add(_encode(user), _encode(item), _moments(time), _numbers(rating))
 
 
-def _opened(path: Path) -> tuple[pa.Schema, int]:
+def _open(path: Path) -> tuple[pa.Schema, int]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -103,7 +103,7 @@ def _opened(path: Path) -> tuple[pa.Schema, int]:
         with pq.ParquetFile(path) as file:
             return file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _make_error(path, error) from error
 
 
 def _batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -118,10 +118,10 @@ def _batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _make_error(path, error) from error
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
+def _make_error(path: Path, error: Exception) -> DataError:
     return DataError(f"{path}: the file is not Parquet, damaged or cut short ({str(error).splitlines()[0]}).")
 
 
@@ -158,11 +158,11 @@ def _texts(column: pa.Array) -> Sequence[str | None]:
     try:
         values = column.to_pylist()
     except UnicodeDecodeError:
-        return [_decoded(each) for each in column]
+        return [_decode(each) for each in column]
     return ["" if value is None else str(value) for value in values]
 
 
-def _decoded(text: pa.Scalar) -> str | None:
+def _decode(text: pa.Scalar) -> str | None:
     try:
         return text.as_py() or ""
     except UnicodeDecodeError:
@@ -189,7 +189,7 @@ def _dates(column: pa.Array) -> list[str]:
     return [str(moment) if is_known else "" for moment, is_known in zip(moments, known, strict=True)]
 
 
-def _coded(column: pa.Array) -> Coded:
+def _encode(column: pa.Array) -> Coded:
     encoded = column.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     names = []
@@ -202,7 +202,7 @@ def _coded(column: pa.Array) -> Coded:
 
 def _moments(column: pa.Array | None) -> Column | None:
     """Returns times as numbers; dates are returned as coded texts, which `Clock` reads."""
-    return _numbers(column) if column is None or not _is_date(column.type) else _coded(column)
+    return _numbers(column) if column is None or not _is_date(column.type) else _encode(column)
 
 
 def _numbers(column: pa.Array | None) -> Column | None:
@@ -211,7 +211,7 @@ def _numbers(column: pa.Array | None) -> Column | None:
     if column is None:
         return None
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        return _coded(column)
+        return _encode(column)
     if column.null_count:
         raise IrregularError
     values: np.ndarray = column.to_numpy(zero_copy_only=False)

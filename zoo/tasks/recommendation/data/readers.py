@@ -54,7 +54,7 @@ def read_interactions(path: Path | str, reading: ReaderOptions, *, titles: Path 
     Raises:
         DataError: The file is invalid. The message has the file, line, column and a remedy.
     """
-    named = {name: f"data.{option}" for option, name in _required(reading).items()}
+    named = {name: f"data.{option}" for option, name in _find_required(reading).items()}
     found = interactions_of(open_table(Path(path), reading, required=named), reading)
     return found if titles is None else replace(found, titles=_titles(Path(titles), found.item_names, reading))
 
@@ -67,13 +67,13 @@ def open_table(path: Path, reading: ReaderOptions, *, required: Required | None 
         reading: Names of the columns.
         required: Names of the columns that must exist. Default: those of an interaction.
     """
-    required = list(_required(reading).values()) if required is None else required
+    required = list(_find_required(reading).values()) if required is None else required
     if is_parquet(path):
         return ParquetTable(path, required, on_bad_row=reading.on_bad_row)
     return read_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
 
 
-def _required(reading: ReaderOptions) -> dict[str, str]:
+def _find_required(reading: ReaderOptions) -> dict[str, str]:
     """Returns option -> name of the column that it names, for the columns that a table of interactions must have."""
     names = {"user": reading.user, "item": reading.item, "timestamp": reading.timestamp}
     names["rating"] = None if reading.min_rating is None else reading.rating

@@ -123,7 +123,7 @@ class Features:
         """Returns the number of frames of a recording: those that end before it does."""
         return samples // self.hop_samples
 
-    def of(self, samples: Float32[np.ndarray, " n"]) -> Float32[np.ndarray, "t f"]:
+    def compute(self, samples: Float32[np.ndarray, " n"]) -> Float32[np.ndarray, "t f"]:
         """Returns the features of a recording of at least one hop, without normalisation."""
         count = self.count(len(samples))
         after = (count - 1) * self.hop_samples + self.window_samples - self.before - len(samples)
@@ -150,7 +150,7 @@ class Features:
     def compute_all(self, recordings: Iterable[Float32[np.ndarray, " _"]]) -> list[Float32[np.ndarray, "_ f"]]:
         """Returns the features of several recordings."""
         with one_thread():
-            return [self.of(each) for each in recordings]
+            return [self.compute(each) for each in recordings]
 
     def frames(self, seconds: Float64[np.ndarray, "n 2"], count: int) -> Int[np.ndarray, "n 2"]:
         """Returns the frames whose middle is in each span: the first, and the one after the last."""

@@ -138,7 +138,7 @@ def read_fsdd_strings(folders: Sequence[Path], strings: Strings, features: Featu
     drawn = []
     for split, count in enumerate((strings.strings, strings.held_out, strings.held_out)):
         own = _group_by_speaker(takes, split)
-        drawn += [_String.drawn(strings, split, number, own) for number in range(count)]
+        drawn += [_String.draw(strings, split, number, own) for number in range(count)]
 
     at_speeds = {1.0: sounds}
 
@@ -169,7 +169,7 @@ class _String:
     pauses: Int[np.ndarray, " k+1"]
 
     @classmethod
-    def drawn(
+    def draw(
         cls,
         strings: Strings,
         split: int,

@@ -131,7 +131,7 @@ class _Entries:
                     raise entry.refuse("path", *fault)
                 if entry.text is not None:
                     _check_length(entry, entry.text, len(rows[number]))
-                    self.entries[number] = self._with_known_text(entry, entry.text)
+                    self.entries[number] = self._check_text(entry, entry.text)
                 good.append(number)
             except RowError as error:
                 self.bad.add(error)
@@ -141,7 +141,7 @@ class _Entries:
             raise DataError(f"{place}: no row is usable." if self.entries else f"{place}: no recording is there.")
         return [self.entries[number] for number in good], sounds.select(good)
 
-    def _with_known_text(self, entry: Entry, text: str) -> Entry:
+    def _check_text(self, entry: Entry, text: str) -> Entry:
         """Returns the recording, without its transcript if the model cannot write that and need not."""
         strange = self.alphabet.strange(text)
         if not strange:

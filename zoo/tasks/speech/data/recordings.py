@@ -51,12 +51,12 @@ class FileSounds:
     clips: Sequence[Clip]
     limits: Limits = DEFAULT_LIMITS
     cache: Path | None = None
-    _made: dict[Any, ConcatSequence] = field(default_factory=dict)
+    _features: dict[Any, ConcatSequence] = field(default_factory=dict)
 
     def features(self, features: Features, speed: float = 1.0) -> Rows:
         """Returns the features of all recordings; one that cannot be used has no row (`fault`)."""
         key = tuple(sorted(features.made_of().items())), speed
-        if key not in self._made:
+        if key not in self._features:
             if speed != 1.0 and features.kind == GIVEN:
                 raise ConfigError(
                     "data.augmentation.speeds needs recordings, and .npy files have features; write [1.0]"
@@ -64,8 +64,8 @@ class FileSounds:
             parts = list(self._parts(features, speed))
             if speed == 1.0:
                 self._warn(features, parts)
-            self._made[key] = ConcatSequence([ragged.RaggedArray(part["values"], part["ends"]) for part in parts])
-        return self._made[key]
+            self._features[key] = ConcatSequence([ragged.RaggedArray(part["values"], part["ends"]) for part in parts])
+        return self._features[key]
 
     def fault(self, number: int, features: Features) -> Fault | None:
         """Returns why a recording has no features, or None if it has some."""
@@ -82,7 +82,7 @@ class FileSounds:
     def select(self, numbers: Iterable[int]) -> FileSounds:
         """Returns some of the recordings, without reading them again."""
         chosen = list(numbers)
-        made = {key: Subset(joined, chosen) for key, joined in self._made.items()}
+        made = {key: Subset(joined, chosen) for key, joined in self._features.items()}
         return FileSounds([self.clips[number] for number in chosen], self.limits, self.cache, made)  # type: ignore[arg-type]
 
     def _parts(self, features: Features, speed: float) -> Iterator[Arrays]:
@@ -95,7 +95,7 @@ class FileSounds:
             made_of["clips"] = [[_identity(clip.path), clip.start, clip.end] for clip in clips]
 
             def make(clips: Sequence[Clip] = clips) -> Arrays:
-                return _made(clips, features, self.limits, width, speed)
+                return _make_features(clips, features, self.limits, width, speed)
 
             yield cached_arrays(self.cache, "speech", made_of, make)
 
@@ -126,7 +126,7 @@ class _Read(NamedTuple):
     is_low: bool = False
 
 
-def _made(clips: Sequence[Clip], features: Features, limits: Limits, width: int, speed: float) -> Arrays:
+def _make_features(clips: Sequence[Clip], features: Features, limits: Limits, width: int, speed: float) -> Arrays:
     """Makes the features of recordings; those that cannot be used have no rows."""
     none = _Read(np.zeros((0, width), dtype=np.float32))
     found = []
@@ -160,7 +160,7 @@ def _read(clip: Clip, features: Features, limits: Limits, speed: float = 1.0) ->
     samples = resample(sound.samples, sound.rate, features.rate, speed)
     if not features.count(len(samples)):
         raise SoundError("the recording is shorter than a frame", "Give a longer one.")
-    return _Read(features.of(samples), sound.is_clipped, sound.rate < _LOWER * features.rate)
+    return _Read(features.compute(samples), sound.is_clipped, sound.rate < _LOWER * features.rate)
 
 
 def _identity(path: Path) -> str:

@@ -53,7 +53,7 @@ class RNNSpeechEncoder(nn.Module):
         self.stride = prod(getattr(stage, "stride", 1) for stage in stages)
 
     def forward(self, source: Frames) -> Encoded:
-        rows = RaggedFrames.of(self.read(source.features), source.lengths)
+        rows = RaggedFrames.from_padded(self.read(source.features), source.lengths)
         for stage in self.stages:
             rows = stage(rows)
         summary = rows.x.new_zeros(len(source), self.width)
@@ -229,7 +229,7 @@ class TransformerSpeechEncoder(nn.Module):
         self.stride = 2 ** len(channels)
 
     def forward(self, source: Frames) -> Encoded:
-        rows = self.convolutions(RaggedFrames.of(self.read(source.features), source.lengths))
+        rows = self.convolutions(RaggedFrames.from_padded(self.read(source.features), source.lengths))
         x, support = rows.replace_rows(self.project(rows.x)).pad()
         x = self.dropout(x if self.position is None else self.position(x))
         states = support.zero_masked(upcast(self.blocks(x, support)).unsqueeze(1)).squeeze(1)

@@ -36,7 +36,7 @@ class RaggedFrames:
     places: Int[Tensor, " n"]
 
     @classmethod
-    def of(cls, padded: Float[Tensor, "b t d"], lengths: Int[Tensor, " b"]) -> RaggedFrames:
+    def from_padded(cls, padded: Float[Tensor, "b t d"], lengths: Int[Tensor, " b"]) -> RaggedFrames:
         """Returns the rows that are not padding."""
         numbers = number_rows(lengths)
         return cls(padded[numbers], lengths, *numbers)

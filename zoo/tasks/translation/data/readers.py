@@ -226,7 +226,7 @@ def read_pairs_at(paths: Sequence[Path], options: ReaderOptions, references: Pat
     return parts[0] if len(parts) == 1 else _join(parts, paths)
 
 
-def with_back_translated(corpus: Corpus, path: Path, options: ReaderOptions) -> Corpus:
+def add_back_translated(corpus: Corpus, path: Path, options: ReaderOptions) -> Corpus:
     """Adds pairs for training whose source a model has written: a table of `zoo predict`, its `text` and `translation`.
 
     Args:

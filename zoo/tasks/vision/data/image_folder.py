@@ -43,16 +43,16 @@ def class_folders(walk: Walk) -> tuple[list[Entry], tuple[str, ...]]:
         missing = tuple(split for split in ("val", "test") if split not in split_of)
         if missing:
             warn(f"{root}: there is no folder {' and no '.join(missing)}; a fifth of train is held out for each.")
-        return [entry for part in folders for entry in _in_class_folders(walk, part, SPLITS.index(part.name))], missing
+        return [entry for part in folders for entry in _walk_classes(walk, part, SPLITS.index(part.name))], missing
     splits = [each.name for each in nested if each.name in SPLITS]
     if splits:
         other = next(name for name in split_of if name not in SPLITS)
         what = f"folder {splits[0]!r}, which is a split, stands beside {other!r}"
         raise DataError(message(root, None, None, what, "Have folders train, val and test alone, or classes alone."))
-    return _in_class_folders(walk, root, TRAIN, folders), ("val", "test")
+    return _walk_classes(walk, root, TRAIN, folders), ("val", "test")
 
 
-def by_folder_names(root: Path, path: Path, labels: set[str]) -> Entry:
+def make_entry(root: Path, path: Path, labels: set[str]) -> Entry:
     """Returns a picture below `root`, with the label and split that the names of its folders give."""
     names = [unicodedata.normalize("NFC", name) for name in (root.name, *path.relative_to(root).parts[:-1])]
     label = next((name for name in names if name in labels), "")
@@ -60,7 +60,7 @@ def by_folder_names(root: Path, path: Path, labels: set[str]) -> Entry:
     return Entry(path, str(path), label, SPLITS.index(split) if split and label else NONE)
 
 
-def _in_class_folders(walk: Walk, parent: Path, split: int, folders: list[Path] | None = None) -> list[Entry]:
+def _walk_classes(walk: Walk, parent: Path, split: int, folders: list[Path] | None = None) -> list[Entry]:
     if folders is None:
         folders, files = walk.content(parent)
         walk.loose += [walk.relative_name(each) for each in walk.select(files)]

@@ -99,7 +99,7 @@ def usable(
     for entry in entries:
         try:
             _check_once(entry, first)
-            if verified(entry.path, reading):
+            if verify(entry.path, reading):
                 animated.append(entry.id)
             good.append(entry)
         except ImageError as error:
@@ -142,7 +142,7 @@ class TablePictures:
             raise record.error(role, f"there is no file {path}", remedy)
         if real not in self._errors:
             try:
-                self._animated += [name] if verified(path, self.reading) else []
+                self._animated += [name] if verify(path, self.reading) else []
                 self._errors[real] = None
             except ImageError as error:
                 self._errors[real] = error
@@ -155,7 +155,7 @@ class TablePictures:
         warn_of_animated(self.table, self._animated)
 
 
-def verified(path: Path, reading: ReaderOptions) -> bool:
+def verify(path: Path, reading: ReaderOptions) -> bool:
     """Checks a file (all of it if bad ones are skipped); returns whether it has more pictures than the first."""
     header = read_header(path, most_pixels=reading.most_pixels)
     if reading.fit is not None and reading.fit.is_too_long(header.height, header.width):

@@ -18,7 +18,7 @@ from zoo.data.stdin import original_path
 from zoo.data.tables import message
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import DataError, warn
-from zoo.tasks.vision.data.image_folder import by_folder_names, class_folders, picture_walk
+from zoo.tasks.vision.data.image_folder import class_folders, make_entry, picture_walk
 from zoo.tasks.vision.data.image_list import Entry, ReaderOptions, TablePictures, picture_set, split_up, usable
 from zoo.tasks.vision.data.image_set import ImageSet
 
@@ -97,7 +97,7 @@ def read_pictures_at(
             entries += _read_rows(path, reading, labels, folder, unknown, is_input=True)[0]
         elif path.is_dir():
             walk = picture_walk(path)
-            inside = [by_folder_names(path, each, set(labels)) for each in walk.files(path)]
+            inside = [make_entry(path, each, set(labels)) for each in walk.files(path)]
             walk.report()
             if not inside:
                 remedy = "Their names end in .jpg, .png, .webp, .bmp, .tif, .gif or .ppm."
