@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DONE = sorted(
     str(path.relative_to(ROOT).with_suffix(""))
     for path in (ROOT / "zoo").glob("[!_]*")
-    if path.name not in ("conf", "maps", "tasks", "__pycache__")
+    if path.name not in ("conf", "__pycache__")
 )
 """The packages whose functions have been brought into this form."""
 IN_WORDS = sorted(
@@ -31,10 +31,11 @@ IN_WORDS = sorted(
 """The files whose locals and docstrings have been brought into this form."""
 EMPTY = {"asked", "each", "found", "given", "kept", "made", "said", "seen", "there"}
 """Words that say nothing of what a variable holds."""
-NOUNS = {"embedding", "padding", "encoding", "mapping", "setting", "seed", "unknown"}
-"""Nouns of the field that end like participles; "unknown" is the token."""
-KEPT = {"to", "permitted"}
-"""The name of torch for moving to a device; the mask of a support, which some supports compute."""
+NOUNS = {"embed", "embedding", "padding", "encoding", "mapping", "pointing", "setting", "seed", "speed", "unknown"}
+"""Verbs and nouns of the field that end like participles; "unknown" is the token, "pointing" the measure."""
+KEPT = {"to", "permitted", "published"}
+"""The name of torch for moving to a device; the mask of a support, which some supports compute; a data set that YAML
+files name."""
 IRREGULAR = (
     "held kept sent found made given begun shown said told left seen known drawn written spoken chosen taken built "
     "bound meant lost met paid thought gone thrown grown worn torn"

@@ -87,7 +87,7 @@ class SentenceMaps(Explainer):
         yield Table("sentences", [pd.DataFrame({"id": list(SENTENCES)})])
 
     def examples(self) -> Iterator[ExplainedExample]:
-        for number in self.chosen:
+        for number in self.positions:
             name, text = list(SENTENCES.items())[number]
             with self.recording() as found:
                 self.module(text.split())

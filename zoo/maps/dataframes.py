@@ -44,7 +44,7 @@ def frames(found: LabelledMap, *, rows: int = ROWS, most_keys: int | None = None
     for head in (None,) if found.is_gate else found.heads:
         pairs = found.pairs(head)
         if most_keys is not None:
-            pairs = pairs.chosen(heaviest(pairs, most_keys))
+            pairs = pairs.select(heaviest(pairs, most_keys))
         for start in range(0, max(len(pairs.key), 1), rows):
             piece = slice(start, start + rows)
             key = pairs.key[piece]

@@ -77,20 +77,20 @@ def sentence(
     if not sum(weights) > 0:
         return f"{who} nothing: {_crowd(count, itself, among)}, all with weight 0"
 
-    def named(i: int) -> str:
+    def name_key(i: int) -> str:
         return f"{'itself' if i == itself else _quote(keys[i])} ({number(weights[i])})"
 
     if count == 1:
-        return f"{who} {named(0)}: it has no choice"
+        return f"{who} {name_key(0)}: it has no choice"
     order = sorted(range(count), key=lambda i: -weights[i])
     greatest = weights[order[0]]
     if count > 2 and greatest < max(4 / (3 * count), 0.05):
         return f"{who} nothing in particular: {_crowd(count, itself, among)}, none above {_round_up(greatest)}"
     most = [i for i in order if weights[i] >= greatest / 1.5][:_NAMED]
     less = [i for i in order[len(most) :] if weights[i] >= max(greatest / 4, 0.05)][: _NAMED - len(most)]
-    said = f"{who} {_and([named(i) for i in most])}"
+    said = f"{who} {_and([name_key(i) for i in most])}"
     if less:
-        said += f" and, less, to {_and([named(i) for i in less])}"
+        said += f" and, less, to {_and([name_key(i) for i in less])}"
     rest = sum(weights[i] for i in order[len(most) + len(less) :])
     if rest >= 0.25:
         others = count - len(most) - len(less)

@@ -240,7 +240,7 @@ class Explainer(ABC):
         self.options = options
 
     @cached_property
-    def chosen(self) -> list[int]:
+    def positions(self) -> list[int]:
         """Positions in `names` of the requested ids, in their order, or of typical examples if no ids are given.
 
         Raises:
@@ -257,7 +257,7 @@ class Explainer(ABC):
         return [at[each] for each in self.options.ids]
 
     @contextmanager
-    def recording(self, *, implied: bool = False) -> Iterator[Recording]:
+    def record_sites(self, *, implied: bool = False) -> Iterator[Recording]:
         """Records the sites that are written, within the budget; the report lists the maps that the budget left out.
 
         The scored map and tables may need other sites of the same pass. They use a second recording, around or inside
@@ -315,11 +315,11 @@ class Explainer(ABC):
 
     def summary(self, out: str) -> list[str]:
         """Returns the first lines of the report: the contents of the folder `out`."""
-        return [f"maps and drawings of {count_noun(len(self.chosen), self.noun)}"]
+        return [f"maps and drawings of {count_noun(len(self.positions), self.noun)}"]
 
     @abstractmethod
     def describe_chosen(self) -> list[str]:
-        """Describes the scored map of each element of `chosen` in words."""
+        """Describes the scored map of each element of `positions` in words."""
 
 
 def check_layers(net: nn.Module, layers: Sequence[int | str] | None) -> None:

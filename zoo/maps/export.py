@@ -34,7 +34,7 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     source, about = module.maps(data, options), module.about
     names = list(sites(source.net))
     check_layers(source.net, options.layers)
-    _ = source.chosen  # raises an error for an unknown id before anything is written
+    _ = source.positions  # raises an error for an unknown id before anything is written
     count = options.faithfulness
     measured = None if count is None else Faithfulness(source, count)
     if measured is not None and measured.announcement:

@@ -89,7 +89,7 @@ class Faithfulness:
 
     def __init__(self, source: Explainer, count: int) -> None:
         self.source = source
-        self.chosen = source.chosen if source.options.ids is not None else source.sample_for_faithfulness(count)
+        self.positions = source.positions if source.options.ids is not None else source.sample_for_faithfulness(count)
         self.rows: list[Measured] = []
         first = next(self._examples(), None)
         if first is None:
@@ -100,11 +100,11 @@ class Faithfulness:
     @property
     def announcement(self) -> str | None:
         """A sentence on the number of variants that will be passed through the net; None if they are few."""
-        variants = self.variants * len(self.chosen)
+        variants = self.variants * len(self.positions)
         if variants < _MANY and variants * self.size < _LONG:
             return None
-        said = f"about {self.variants:,} variants of each of {count_noun(len(self.chosen), self.source.noun)}"
-        if len(self.chosen) > 1:
+        said = f"about {self.variants:,} variants of each of {count_noun(len(self.positions), self.source.noun)}"
+        if len(self.positions) > 1:
             return f"faithfulness passes {said} through the net; --faithfulness=N takes fewer"
         said = f"about {self.variants:,} variants of a {self.source.noun} of {self.size:,} inputs"
         return f"faithfulness passes {said} through the net; --ids names a shorter one"
@@ -137,38 +137,40 @@ class Faithfulness:
         of_kind = [(row.left_out, row.inputs, _singles(row.inputs, sizes[row.id])) for row in self.rows]
         drawn = {kind: (singles, inputs) for kind, inputs, singles in of_kind if kind and singles < inputs}
 
-        def said(kind: str, ranking: str, measure: str) -> str:
+        def format_value(kind: str, ranking: str, measure: str) -> str:
             each = found[kind, ranking, measure]
             if each["mean"] is None:
                 return "not measured"
             error = "" if each["standard_error"] is None else f" ± {each['standard_error']:.3f}"
             return f"{each['mean']:z.3f}{error}"
 
-        def compared(kind: str, measure: str) -> str:
-            return ", ".join(f"{ranking} {said(kind, ranking, measure)}" for ranking in (MAP, GRADIENT, RANDOM))
+        def compare(kind: str, measure: str) -> str:
+            return ", ".join(f"{ranking} {format_value(kind, ranking, measure)}" for ranking in (MAP, GRADIENT, RANDOM))
 
         def agreement(kind: str) -> str:
             taus = [name for name in _TAUS if (kind, MAP, name) in found]
             if all(found[kind, MAP, name]["mean"] is None for name in taus):
                 return "not defined, since the map's values are equal"
-            return ", ".join(f"{said(kind, MAP, name)} with {_TAUS[name]}" for name in taus)
+            return ", ".join(f"{format_value(kind, MAP, name)} with {_TAUS[name]}" for name in taus)
 
         count = len({row.id for row in self.rows})
         lines = [f"faithfulness over {count_noun(count, self.source.noun)} (mean ± standard error)"]
-        lines.append(f"  probability of the answer: {said('', '', _WHOLE)}")
+        lines.append(f"  probability of the answer: {format_value('', '', _WHOLE)}")
         for kind in kinds:
             lines += [f" leaving out {kind}s:"] if len(kinds) > 1 else []
             lines += [
-                f"  comprehensiveness (more is better): {compared(kind, 'comprehensiveness')}",
-                f"  sufficiency (less is better): {compared(kind, 'sufficiency')}",
+                f"  comprehensiveness (more is better): {compare(kind, 'comprehensiveness')}",
+                f"  sufficiency (less is better): {compare(kind, 'sufficiency')}",
                 f"  Kendall's tau of the map: {agreement(kind)}",
             ]
             if kind in drawn:
                 said_of = "{:,} of {:,}".format(*drawn[kind]) + f" {kind}s, drawn at random"
                 lines.append(f"  one at a time were left out {said_of}: all would take too long")
         if ("", "", _UNIFORM) in found:
-            lines.append(f"  with uniform attention weights the answer's probability falls by {said('', '', _UNIFORM)}")
-            lines.append(f"  with permuted attention weights it changes by {said('', '', _PERMUTED)}")
+            lines.append(
+                f"  with uniform attention weights the answer's probability falls by {format_value('', '', _UNIFORM)}"
+            )
+            lines.append(f"  with permuted attention weights it changes by {format_value('', '', _PERMUTED)}")
         return [*lines, *(self._verdict(kind) for kind in kinds)]
 
     def _verdict(self, kind: str) -> str:
@@ -193,7 +195,7 @@ class Faithfulness:
     def _examples(self) -> Iterator[tuple[str, list[Perturbable]]]:
         """Yields id and kinds of inputs of the examples that have at least two inputs."""
         names = self.source.names()
-        for position in self.chosen:
+        for position in self.positions:
             kinds = [each for each in self.source.make_perturbable(position) if len(each.attention) > 1]
             if kinds:
                 yield names[position], kinds

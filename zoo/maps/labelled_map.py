@@ -31,7 +31,7 @@ class Pairs:
     gold: Bool[Tensor, " p"] | None
     queries: int
 
-    def chosen(self, at: Int[Tensor, " k"]) -> Pairs:
+    def select(self, at: Int[Tensor, " k"]) -> Pairs:
         """Returns some of the pairs."""
         gold = None if self.gold is None else self.gold[at]
         return Pairs(self.query[at], self.key[at], self.weights[at], gold, self.queries)

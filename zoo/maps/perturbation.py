@@ -116,7 +116,9 @@ def permute_weights(net: nn.Module, generator: torch.Generator) -> AbstractConte
     Permutations are drawn separately for each head and example.
     """
 
-    def of_row(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+    def permute_row(
+        weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None
+    ) -> Float[Tensor, "... k"]:
         is_key = torch.ones_like(weights, dtype=torch.bool) if permitted is None else permitted.expand(weights.shape)
         noise = torch.rand(weights.shape, generator=generator).to(weights.device)
         drawn = noise.masked_fill(~is_key, 2.0).argsort(-1)  # keys come first, in random order
@@ -125,7 +127,8 @@ def permute_weights(net: nn.Module, generator: torch.Generator) -> AbstractConte
         return moved.masked_fill(~is_key, 0.0)
 
     return _replace_normalizers(
-        net, lambda normalise: _Changed(normalise, lambda weights, support: support.apply_per_query(of_row, weights))
+        net,
+        lambda normalise: _Changed(normalise, lambda weights, support: support.apply_per_query(permute_row, weights)),
     )
 
 

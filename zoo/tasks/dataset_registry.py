@@ -33,7 +33,7 @@ def dataset(
         kind: Kind of the examples, where a data module has several and a model takes one.
     """
 
-    def composed(source: Callable[..., Any]) -> Callable[..., D]:
+    def make_data(source: Callable[..., Any]) -> Callable[..., D]:
         parts = [_options(generator or source), _options(BatchOptions), _options(data)]
         names = [name for each in parts for name in each]
         if len(set(names)) < len(names):
@@ -57,7 +57,7 @@ def dataset(
         make.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()} | {"return": data}
         return make
 
-    return composed
+    return make_data
 
 
 def _options(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:

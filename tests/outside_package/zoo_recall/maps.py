@@ -40,9 +40,9 @@ class RecallMaps(Explainer):
         return [each.id for each in self.data.content[1]]
 
     def examples(self) -> Iterator[ExplainedExample]:
-        for which in self.chosen:
+        for which in self.positions:
             batch = self.data.batch([self.data.content[1][which]])
-            with torch.inference_mode(), self.recording() as found:
+            with torch.inference_mode(), self.record_sites() as found:
                 self.module(batch)
             yield MappedQuestion(found, batch)
 

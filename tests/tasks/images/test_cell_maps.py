@@ -19,9 +19,9 @@ def test_a_weight_lies_where_its_cell_lies_in_the_picture(resize: Any) -> None:
     for cell in range(16):
         weights = torch.zeros(1, 16)
         weights[0, cell] = 1.0
-        (found,) = upsample_cells(weights, (4, 4), seen.seen(24, 40), (24, 40))
+        (found,) = upsample_cells(weights, (4, 4), seen.find_crop(24, 40), (24, 40))
         row, column = divmod(cell, 4)
-        top, left, height, width = seen.seen(24, 40)
+        top, left, height, width = seen.find_crop(24, 40)
         middle = top + (row + 0.5) * height / 4, left + (column + 0.5) * width / 4
         if not (0 <= middle[0] < 24 and 0 <= middle[1] < 40):
             continue  # padding of resize=pad

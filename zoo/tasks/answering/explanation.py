@@ -344,9 +344,9 @@ class AnswerExplainer(DatasetExplainer, Generic[ReadableBatch]):
         return [int(numbers[at]) for at in one_a_label([known[records.kinds[number]] for number in numbers])[:count]]
 
     def examples(self) -> Iterator[ExplainedExample]:
-        for position in self.chosen:
+        for position in self.positions:
             batch = self.batch(position)
-            with torch.inference_mode(), self.recording() as recorded:
+            with torch.inference_mode(), self.record_sites() as recorded:
                 output, scored = self.module.forward_with_map(batch)
             yield self.example(self.module, batch, output=output, recorded=recorded, scored=scored)
 

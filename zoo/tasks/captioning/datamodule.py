@@ -293,7 +293,7 @@ class CaptionData(TaskData):
             return
         pictures: CaptionSet = self.content.pictures
         reading = self.source.reading
-        about = {**vars(self.preprocessing), "at_least": None if reading is None else self.options.at_least()}
+        about = {**vars(self.preprocessing), "at_least": None if reading is None else self.options.min_side()}
         self.features = cache_features(
             backbone, pictures.pixels, self._pixels_of, cache=self.cache, preprocessing=about
         )
@@ -334,7 +334,7 @@ class CaptionData(TaskData):
         reading = self.source.reading
         if reading is None:
             return self.source.read()
-        return self.source.read(reading=replace(reading, at_least=self.options.at_least(), fit=self.options.fit(3)))
+        return self.source.read(reading=replace(reading, at_least=self.options.min_side(), fit=self.options.fit(3)))
 
     def _trained_language(self) -> TextCodec:
         state = self.trained_state

@@ -98,7 +98,7 @@ class ExplainedCaption(Seq2SeqExample):
         self.drawn, self.seen, self.grid = original.read(), original.seen, module.grid
         self.written = None
         if self.weights is not None:
-            self.written = Words(self.language.spelled(best.tokens), self.weights, self.grid)
+            self.written = Words(self.language.segment(best.tokens), self.weights, self.grid)
         self.given: Words | None = None
         if self.reference_weights is not None:
             boxes = None if batch.gold is None else batch.gold[0]

@@ -44,7 +44,7 @@ class CaptionMetrics(TextMetrics):
             self.update("test/cider", CIDEr(batch.frequencies).statistics([text], [references]))
         self.update("test/exact_match", [text in references, 1])
         self.update("test/length_ratio", scored.sums["bleu"][:2])
-        written, given = language.spelled(scored.hypothesis.tokens), segment_target(batch, number)
+        written, given = language.segment(scored.hypothesis.tokens), segment_target(batch, number)
         self.update("test/repetition", count_repetitions(written.words, given.words))
         self._add_pointing(scored, batch)
 

@@ -53,7 +53,7 @@ class Captions:
         for number, text, of, caption in zip(rows.examples, rows.written, weights, captions, strict=True):
             original, self._drawn = batch.written[number].original, self._drawn + 1
             drawn = original.read()
-            words = Words(batch.language.spelled(text.tokens), of, self.module.grid)
+            words = Words(batch.language.segment(text.tokens), of, self.module.grid)
             places = words.places(drawn.seen, drawn.shape)
             name = batch.ids[number]
             figure = contact_sheet(drawn.pixels, places, seen=drawn.seen, title=caption or "(nothing)", name=name)

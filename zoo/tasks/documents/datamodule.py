@@ -385,7 +385,7 @@ class _Encoded(Sequence[Document]):
             gold_words=None if gold is None else [each for sentence in sentences for each in sentence.gold or ()],
             gold_sentences=None if marks is None else marks[number][: len(sentences)].tolist(),
             split=SPLITS[split] if split >= 0 else "",
-            spelled=([each.spelled() for each in sentences] or [[""]]) if self.spelled else None,
+            spelled=([each.spelled_tokens() for each in sentences] or [[""]]) if self.spelled else None,
         )
         return document if not self.shortcut else self._add_shortcut(document, number)
 

@@ -55,9 +55,9 @@ class DocumentExplainer(DatasetExplainer):
         return loader
 
     def examples(self) -> Iterator[ExplainedExample]:
-        for which in self.chosen:
+        for which in self.positions:
             batch = self.batch(which)
-            with torch.inference_mode(), self.recording() as found:
+            with torch.inference_mode(), self.record_sites() as found:
                 logits, weights = forward_with_weights(self.net, batch)
             yield _OneDocument(self.net, batch, found, logits, weights)
 

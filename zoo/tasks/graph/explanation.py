@@ -73,10 +73,10 @@ class GraphExplainer(Explainer):
     def examples(self) -> Iterator[ExplainedExample]:
         """Yields the graph; if ids are given, these nodes with all of their neighbours, and nothing else of it."""
         is_whole = self.options.ids is None
-        part = _Part(self.module, self.batch, None if is_whole else self.chosen)
+        part = _Part(self.module, self.batch, None if is_whole else self.positions)
         with torch.inference_mode():
             run = part.prepare()
-            with self.module.record_scored() as scored, self.recording() as found:
+            with self.module.record_scored() as scored, self.record_sites() as found:
                 run()
         if not len(found):
             budget = self.options.budget
@@ -88,7 +88,11 @@ class GraphExplainer(Explainer):
             (test,) = self.data.loader("test")
             self._truth = {"edge_auc": self.module.truth(test, explained if is_whole else None)}
         example = _Graph(
-            found, part, part.make_labelled_map(explained), [self.names()[each] for each in self.chosen], self.options
+            found,
+            part,
+            part.make_labelled_map(explained),
+            [self.names()[each] for each in self.positions],
+            self.options,
         )
         self._layers, self._site, self._nodes = len(found), explained.site, len(part.names)
         yield example
@@ -107,19 +111,21 @@ class GraphExplainer(Explainer):
 
     def summary(self, out: str) -> list[str]:
         layers, nodes = count_noun(self._layers, "layer"), count_noun(self._nodes, "node")
-        pictures = f"{count_noun(len(self.chosen), 'picture')}"
+        pictures = f"{count_noun(len(self.positions), 'picture')}"
         return [f"{layers}, {nodes}, {pictures} in {out}", *self._left_out]
 
     def describe_chosen(self) -> list[str]:
-        if not self.chosen:
+        if not self.positions:
             return []
-        part = _Part(self.module, self.batch, self.chosen)
+        part = _Part(self.module, self.batch, self.positions)
         with torch.inference_mode():
             run = part.prepare()
             with self.module.record_scored() as scored:
                 run()
         found = part.make_labelled_map(self.module.compute_scored_map(scored))
-        return [describe.describe(found, each).partition(" attends to ")[2] for each in part.names[: len(self.chosen)]]
+        return [
+            describe.describe(found, each).partition(" attends to ")[2] for each in part.names[: len(self.positions)]
+        ]
 
 
 class _Part:

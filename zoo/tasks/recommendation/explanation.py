@@ -71,7 +71,7 @@ class UserExplainer(Explainer):
             yield Table("by_distance", [distances], figure=distance_figure(distances))
 
     def examples(self) -> Iterator[ExplainedExample]:
-        for number in self.chosen:
+        for number in self.positions:
             yield self._drawn.pop(number)
 
     def truth(self) -> dict[str, float | None]:
@@ -95,13 +95,13 @@ class UserExplainer(Explainer):
         return [PerturbableHistory(self.module, self._loader.collate([position]))]
 
     def describe_chosen(self) -> list[str]:
-        return [self._record(self._loader.collate([number])).describe_chosen for number in self.chosen]
+        return [self._record(self._loader.collate([number])).description for number in self.positions]
 
     def _rows(self) -> Iterator[pd.DataFrame]:
         """Yields the rows of each batch in the order of its users, which are passed in several groups."""
         import pandas as pd
 
-        wanted = set(self.chosen)
+        wanted = set(self.positions)
         for numbers, batch in self._loader.iter_with_indices():
             drawn = [at for at, number in enumerate(numbers) if number in wanted]
             rest = [at for at, number in enumerate(numbers) if number not in wanted]
@@ -119,7 +119,7 @@ class UserExplainer(Explainer):
 
     def _record(self, batch: SequenceBatch) -> _OneUser:
         with torch.inference_mode():
-            return _OneUser(self.module, self.module.record_pass(batch, _RECOMMENDED, self.recording(implied=True)))
+            return _OneUser(self.module, self.module.record_pass(batch, _RECOMMENDED, self.record_sites(implied=True)))
 
 
 class _OneUser(ExplainedExample):
@@ -160,16 +160,16 @@ class _OneUser(ExplainedExample):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        return {"recommended": self.recorded.recommended, "chosen": self.chosen}
+        return {"recommended": self.recorded.recommended_titles, "chosen": self.chosen_title}
 
     @property
-    def chosen(self) -> str:
+    def chosen_title(self) -> str:
         """Title of the item that the user chose next; "" if it is unknown."""
         held_out = int(self.batch.held_out[0])
         return self.batch.catalogue.title_of(held_out) if held_out >= 0 else ""
 
     @property
-    def describe_chosen(self) -> str:
+    def description(self) -> str:
         """The scored map in words; without a scored map, the past items that raised the best item's score."""
         if self.shares is None:
             return f"raised by {because(self.batch, self.lifts, is_share=False)[0][0]}"
@@ -179,10 +179,10 @@ class _OneUser(ExplainedExample):
     @property
     def words(self) -> list[str]:
         """A line on the user and a line on each recommendation."""
-        looks = f"; {self.by} looks at {self.describe_chosen}" if self.shares is not None else ""
-        lines = [f"{self.id}{f' chose {self.chosen}' if self.chosen else ''}{looks}"]
+        looks = f"; {self.by} looks at {self.description}" if self.shares is not None else ""
+        lines = [f"{self.id}{f' chose {self.chosen_title}' if self.chosen_title else ''}{looks}"]
         added = because(self.batch, self.lifts, is_share=False)[0]
-        for rank, (title, why) in enumerate(zip(self.recorded.recommended, added, strict=True), start=1):
+        for rank, (title, why) in enumerate(zip(self.recorded.recommended_titles, added, strict=True), start=1):
             lines.append(f"  {rank}. {title}: raised by {why}")
         return lines
 
@@ -195,11 +195,11 @@ class _OneUser(ExplainedExample):
             marks = None if gold is None else gold[None]
             yield LabelledAttention(group_by_user(self.shares, self.batch, self.by), labels, nouns, marks)
         own = AttentionMap(_OCCLUSION, self.lifts.T[None, None], DenseSupport.axes, DenseSupport(), (0,))
-        yield LabelledAttention(own, {"query": self.recorded.recommended, "key": titles}, nouns)
+        yield LabelledAttention(own, {"query": self.recorded.recommended_titles, "key": titles}, nouns)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
-        chosen_next = f"; chose {self.chosen}" if self.chosen else ""
-        best = self.recorded.recommended[0] if self.recorded.recommended else "nothing"
+        chosen_next = f"; chose {self.chosen_title}" if self.chosen_title else ""
+        best = self.recorded.recommended_titles[0] if self.recorded.recommended_titles else "nothing"
         gold = gold_positions(self.batch)
         has_gold = gold is not None and bool(gold.any())
         figure = session(
@@ -213,7 +213,7 @@ class _OneUser(ExplainedExample):
         yield picture_name(self.id, number), figure
 
     def _bars(self) -> list[Bars]:
-        ranked = [f"{rank}. {title}" for rank, title in enumerate(self.recorded.recommended, start=1)]
+        ranked = [f"{rank}. {title}" for rank, title in enumerate(self.recorded.recommended_titles, start=1)]
         added = [Bars(title, self.lifts[:, at], "what it adds to the score") for at, title in enumerate(ranked)]
         if self.weights is not None:
             looked = [Bars(title, self.weights[:, at], "attention") for at, title in enumerate(ranked)]

@@ -120,7 +120,7 @@ ReadableBatch: TypeAlias = Seq2SeqBatch[Any, tuple[WrittenExample, ...]]
 
 def segment_target(batch: AnyBatch, number: int) -> WordSegmentation:
     """Returns the words of an example's given text, as the model knows them."""
-    return batch.language.spelled(batch.known_targets.texts()[number])
+    return batch.language.segment(batch.known_targets.texts()[number])
 
 
 def all_known(parts: Sequence[E | None]) -> list[E] | None:

@@ -177,10 +177,10 @@ class Seq2SeqExplainer(DatasetExplainer):
         self.figures: TextMetrics = module.figures.copy_empty()
 
     def examples(self) -> Iterator[Seq2SeqExample]:
-        for which in self.chosen:
+        for which in self.positions:
             batch = self.batch(which)
             best = [texts[0] for texts in self.module.write(batch)]
-            with torch.inference_mode(), self.recording() as found:
+            with torch.inference_mode(), self.record_sites() as found:
                 written = self.module.force_decode(batch, best)
             reference = None if batch.targets is None else self.module.force_references(batch)
             yield self.example(self.module, batch, found, best[0], written, reference)

@@ -109,7 +109,7 @@ class TextCodec:
         specials = self.vocabulary.tokens[: len(SPECIALS)]
         return [name if name in specials else self.tokeniser.decode([name]).strip() or name for name in names]
 
-    def spelled(self, numbers: Iterable[int]) -> WordSegmentation:
+    def segment(self, numbers: Iterable[int]) -> WordSegmentation:
         """Returns the words of tokens, none of which is special except the unknown token."""
         names = self.vocabulary.decode(numbers)
         owners = self.tokeniser.words(names)

@@ -302,9 +302,9 @@ class _Encoded(Sequence[Utterance]):
         return len(self.numbers)
 
     def __getitem__(self, place: Any) -> Any:
-        return self.at(place, 1.0)
+        return self.make_utterance(place, 1.0)
 
-    def at(self, place: int, speed: float) -> Utterance:
+    def make_utterance(self, place: int, speed: float) -> Utterance:
         """Returns a recording at one of the speeds."""
         number, content = int(self.numbers[place]), self.content
         corpus = content.corpus
@@ -344,7 +344,7 @@ class _Augmented:
         self.encoded, self.augmentation = encoded, augmentation
 
     def __call__(self, place: int) -> Utterance:
-        utterance = self.encoded.at(place, self.augmentation.speed())
+        utterance = self.encoded.make_utterance(place, self.augmentation.speed())
         masked = self.augmentation.mask(torch.from_numpy(np.array(utterance.features)))
         return Utterance(masked.numpy(), utterance.target, utterance.id, utterance.split, utterance.spans)
 

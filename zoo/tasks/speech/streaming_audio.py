@@ -127,7 +127,7 @@ class StreamingFeatures:
 
     def __init__(self, normalised: Normalised) -> None:
         self.normalised = normalised
-        self.left = np.zeros(normalised.features.before, dtype=np.float32)
+        self.left = np.zeros(normalised.features.left_padding, dtype=np.float32)
         self.arrived = self.made = 0
 
     def hear(self, samples: Float32[np.ndarray, " n"], *, last: bool = False) -> Float32[np.ndarray, "t f"]:

@@ -82,7 +82,7 @@ def times_of(
         Timed(piece, start, end, float(chance.exp()), float(share))
         for piece, (start, end), chance, share in zip(language.pieces(tokens), places, chances, shares, strict=True)
     ]
-    words, owners = language.spelled(tokens)
+    words, owners = language.segment(tokens)
     of_words, found = spans.clone(), []
     belonging = [
         [place for place, owner in enumerate(owners) if owner == number and owner != NO_WORD]

@@ -314,16 +314,16 @@ class PairData(TaskData):
         assert corpus.targets is not None
         train, texts = corpus.numbers("train"), {"source": corpus.sources, "target": corpus.targets}
 
-        def learned(tokeniser: Tokenizer, *sides: str) -> Tokenizer:
+        def learn(tokeniser: Tokenizer, *sides: str) -> Tokenizer:
             if sides[0] in self._origin:
                 return self._origin[sides[0]].tokeniser
             return tokeniser.fit(texts[side][number] for side in sides for number in train)
 
         source, target = self.tokenisers
         if self.joint:
-            both = learned(source, "source", "target")
+            both = learn(source, "source", "target")
             return both, both
-        return learned(source, "source"), learned(target, "target")
+        return learn(source, "source"), learn(target, "target")
 
     def _languages(self, encoders: Sequence[DatasetEncoder], learns: Bool[np.ndarray, " n"]) -> Languages:
         if self.trained is not None:

@@ -56,7 +56,7 @@ class ExplainedTranslation(Seq2SeqExample):
     ) -> None:
         super().__init__(module, batch, found, best, written, reference)
         self.source_words = segment_source(batch, 0)
-        self.target = self.language.spelled(best.tokens)
+        self.target = self.language.segment(best.tokens)
         self.reference = None if batch.targets is None else segment_target(batch, 0)
         self.of_best = None if self.weights is None else self._merge_words(self.weights, self.target)
         self.of_reference = None
@@ -160,7 +160,7 @@ class PerturbableText(PerturbableSource):
         super().__init__(module, batch)
 
     def sum_weights(self, weights: Float[Tensor, "n k"], best: Hypothesis) -> Float[Tensor, " words"]:
-        return merge_by_word(weights, self.language.spelled(best.tokens).owners, self.words.owners).sum(0)
+        return merge_by_word(weights, self.language.segment(best.tokens).owners, self.words.owners).sum(0)
 
     def sum_inputs(self, rows: Float[Tensor, " k"]) -> Float[Tensor, " words"]:
         is_word = self.owners != NO_WORD
@@ -211,7 +211,7 @@ class TranslationExplainer(Seq2SeqExplainer):
         share of links that go back, and the least coverage of a word."""
         best = [texts[0] for texts in self.module.write(batch)]
         language, sources = batch.language, [segment_source(batch, number) for number in range(len(batch))]
-        words = [language.spelled(each.tokens) for each in best]
+        words = [language.segment(each.tokens) for each in best]
         columns: dict[str, list[Any]] = {
             "id": list(batch.ids),
             "split": list(batch.splits),

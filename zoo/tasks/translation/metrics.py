@@ -58,7 +58,7 @@ class TranslationMetrics(TextMetrics):
         sums = scored.sums["bleu"]
         self.update("test/length_ratio", sums[:2])
         source, reference = segment_source(batch, number), segment_target(batch, number)
-        words = batch.language.spelled(scored.hypothesis.tokens)
+        words = batch.language.segment(scored.hypothesis.tokens)
         self.by_length.add(len(source.words), sums)
         self.update("test/repetition", count_repetitions(words.words, reference.words))
         if scored.weights is not None:

@@ -50,7 +50,7 @@ def answers(
     columns = rows.columns(module.text_noun, texts=texts if replace_unknown else None, about=about)
     if alignments:
         columns["alignment"] = [
-            to_pharaoh(merge_by_word(of, language.spelled(each.tokens).owners, source.owners))
+            to_pharaoh(merge_by_word(of, language.segment(each.tokens).owners, source.owners))
             for each, of, source in written
         ]
     return columns

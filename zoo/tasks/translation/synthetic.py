@@ -183,27 +183,27 @@ def _clause(draw: random.Random, words: _Words, size: int, source: list[str], ta
         if "silent" in chosen:
             source.append(draw.choice(SILENT))
 
-    def said(word: str) -> Written:
+    def write(word: str) -> Written:
         source.append(word)
         return [(each, (len(source) - 1,)) for each in _TRANSLATED[word].split()]
 
     def phrase(adjectives: int) -> Written:
-        described = [each for word in islice(words.adjectives, adjectives) for each in said(word)]
+        described = [each for word in islice(words.adjectives, adjectives) for each in write(word)]
         noun = next(words.nouns)
-        return [(_ARTICLE[noun], ()), *said(noun), *described]
+        return [(_ARTICLE[noun], ()), *write(noun), *described]
 
     if is_first:
         silent()
     subject = phrase(chosen.count("subject"))
     if not is_first:
         silent()
-    verb = _verb(draw, words, source) if "particle" in chosen else said(next(words.verbs))
+    verb = _verb(draw, words, source) if "particle" in chosen else write(next(words.verbs))
     thing = phrase(chosen.count("object"))
     place: Written = []
     if "place" in chosen:
         source.append(draw.choice(PREPOSITIONS))
         place = [(_TRANSLATED[source[-1]], ()), *phrase(0)]
-    adverb = said(next(words.adverbs)) if "adverb" in chosen else []
+    adverb = write(next(words.adverbs)) if "adverb" in chosen else []
     target += [*subject, *adverb, *place, *thing, *verb]
 
 

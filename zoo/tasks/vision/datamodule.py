@@ -94,7 +94,7 @@ class ImageData(TaskData):
         self.options = ImageOptions(mean, std, height, width, resize, share)
 
     @property
-    def at_least(self) -> int | None:
+    def min_side(self) -> int | None:
         """The smallest size of a side to which a JPEG may be reduced (by 2, 4 or 8) in decoding; None: no reduction."""
         if self.trained is not None:
             found: int | None = self.trained["at_least"]
@@ -102,7 +102,7 @@ class ImageData(TaskData):
         if self.source.reading is None:
             return None
         cut = self.augmentation.resized_crop if self.augmentation is not None else None
-        return self.options.at_least(math.sqrt(cut[0]) if cut is not None else 1.0)
+        return self.options.min_side(math.sqrt(cut[0]) if cut is not None else 1.0)
 
     def read(self) -> ImageSet:
         read, reading = self.source.read, self.source.reading
@@ -111,7 +111,7 @@ class ImageData(TaskData):
         else:
             labels = None if self.trained is None else self.trained["labels"]
             fit = self.options.fit(reading.channels)
-            pictures = read(reading=replace(reading, at_least=self.at_least, fit=fit), labels=labels)
+            pictures = read(reading=replace(reading, at_least=self.min_side, fit=fit), labels=labels)
         self.preprocessing = self.options.make_preprocessing(pictures.channels, pictures.size)
         return pictures
 
@@ -154,7 +154,7 @@ class ImageData(TaskData):
     def state(self) -> dict[str, Any]:
         """Returns label names and preprocessing, for the checkpoint."""
         names, seen = super().state(), self.preprocessing
-        return {**names, "channels": seen.channels, **preprocessing_state(seen), "at_least": self.at_least}
+        return {**names, "channels": seen.channels, **preprocessing_state(seen), "at_least": self.min_side}
 
     def check_input_sizes(self, state: Mapping[str, Any]) -> None:
         check_input_pixels(state, self.most_input_pixels)

@@ -74,9 +74,9 @@ class ImageExplainer(Explainer):
             yield Table("gates", [gates], figure=gate_figure(gates))
 
     def examples(self) -> Iterator[ExplainedExample]:
-        for which in self.chosen:
+        for which in self.positions:
             batch = self._batch(which)
-            with torch.inference_mode(), self.recording() as found:
+            with torch.inference_mode(), self.record_sites() as found:
                 explanation = self.module.explanation(batch.pixels)
             yield _OnePicture(self.module, self.data, self.pictures[which], batch, found, explanation)
 
@@ -101,7 +101,7 @@ class ImageExplainer(Explainer):
 
     def describe_chosen(self) -> list[str]:
         how = self.module.explain_by
-        return [where_it_looks(self.module.heat(self._batch(which))[0], how) for which in self.chosen]
+        return [where_it_looks(self.module.heat(self._batch(which))[0], how) for which in self.positions]
 
     @property
     def _noun(self) -> str:
@@ -186,7 +186,7 @@ class _OnePicture(ExplainedExample):
             title=self.title,
             name=self.module.explain_by.replace("_", " "),
             description=self.description,
-            seen=self.data.preprocessing.seen(height, width),
+            seen=self.data.preprocessing.find_crop(height, width),
             panels=self._panels(),
         )
         yield picture_name(Path(self.id).stem, number), figure

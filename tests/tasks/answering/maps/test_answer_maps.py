@@ -174,8 +174,8 @@ def test_links_name_the_heaviest_key_of_each_query(about: str) -> None:
 @every_subject
 def test_what_is_left_out_changes_the_probability_of_the_answer(about: str) -> None:
     source = maps_of(about)
-    batch = source.batch(source.chosen[0])
-    (found,) = source.make_perturbable(source.chosen[0])
+    batch = source.batch(source.positions[0])
+    (found,) = source.make_perturbable(source.positions[0])
     count = len(found.attention)
     keep = torch.ones(3, count, dtype=torch.bool)
     keep[1, 1] = False

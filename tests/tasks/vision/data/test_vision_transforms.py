@@ -93,7 +93,7 @@ def test_the_part_that_is_seen_is_where_the_pixels_come_from(resize: str, size: 
     pixels = torch.from_numpy(np.stack([rows, columns]).astype(np.uint8))
     to = Preprocessing(2, 40, 40, (0.0, 0.0), (1.0, 1.0), resize=resize, share=0.8)
     found = to(Picture(pixels, 0, "", "")).pixels
-    top, left, height, width = to.seen(*size)
+    top, left, height, width = to.find_crop(*size)
     for row, column in ((20, 20), (20, 15), (14, 20)):
         expected = (top + (row + 0.5) * height / 40 - 0.5, left + (column + 0.5) * width / 40 - 0.5)
         assert tuple(found[:, row, column].tolist()) == pytest.approx(expected, abs=1.01)

@@ -162,7 +162,7 @@ class PictureExamples(ExampleView[Content[PictureQuestions]]):
         size = (picture.pixels.shape[1], picture.pixels.shape[2])
         written, regions = None, None
         if self.is_readable:
-            original = OriginalImage(records.pixels, number, self.preprocessing.seen(*size))
+            original = OriginalImage(records.pixels, number, self.preprocessing.find_crop(*size))
             written = WrittenPictureQuestion(original=original, **self._written_fields(number))
         if records.boxes is not None:
             boxes = np.array(records.boxes[number], dtype=np.float32).reshape(-1, 4)

@@ -97,7 +97,7 @@ class Entries(Sequence[CaptionExample]):
     def _original(self, number: int, size: tuple[int, int]) -> OriginalImage:
         """Returns the picture itself; one that is augmented counts as seen as a whole."""
         whole = (0.0, 0.0, float(size[0]), float(size[1]))
-        seen = whole if self.preprocessing is None else self.preprocessing.seen(*size)
+        seen = whole if self.preprocessing is None else self.preprocessing.find_crop(*size)
         return OriginalImage(self.content.pictures.pixels, number, seen)
 
     def _regions(self, number: int, caption: int, size: tuple[int, int]) -> Float[Tensor, "n 4"] | None:

@@ -32,7 +32,7 @@ class Sentence:
     spans: Sequence[Span]
     gold: Sequence[bool] | None = None
 
-    def spelled(self) -> list[str]:
+    def spelled_tokens(self) -> list[str]:
         """Returns the tokens as they stand in the text, with a space in front where there is white space."""
         text = self.text
         return [f" {text[a:b]}" if text[a - 1 : a].isspace() else text[a:b] for a, b in self.spans]

@@ -68,12 +68,12 @@ def split_by_time(log: Log, val_share: float, test_share: float) -> dict[str, Pa
     starts, ends = log.offsets[:-1], log.offsets[1:]
     users = np.arange(len(starts))
 
-    def before(moment: np.int64) -> np.ndarray:
+    def count_before(moment: np.int64) -> np.ndarray:
         passed = np.concatenate([[0], np.cumsum(times < moment)])
         found: np.ndarray = starts + passed[ends] - passed[starts]
         return found
 
-    trained, validated = before(first), before(second)
+    trained, validated = count_before(first), count_before(second)
     return {
         "train": Part(users, trained, trained),
         "val": Part(users, trained, trained).select_users((starts < trained) & (trained < validated)),

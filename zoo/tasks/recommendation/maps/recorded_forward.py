@@ -68,7 +68,7 @@ class RecordedPass(ABC):
         return [self.batch.catalogue.title_of(item) for item in self.batch.items.tolist()]
 
     @property
-    def recommended(self) -> list[str]:
+    def recommended_titles(self) -> list[str]:
         """Titles of the best items of a single user."""
         return [self.batch.catalogue.title_of(item) for item in self.top[0].tolist() if item >= 0]
 
@@ -103,9 +103,11 @@ class CandidatePass(RecordedPass):
         return self._all()[:, :-1]
 
     def maps(self) -> Iterator[LabelledAttention]:
-        titles = {"source": self.titles, "target": self.recommended}
+        titles = {"source": self.titles, "target": self.recommended_titles}
         for each in _values(self.written):
-            yield LabelledAttention(_select_first(each, len(self.recommended)), titles, dict.fromkeys(titles, "item"))
+            yield LabelledAttention(
+                _select_first(each, len(self.recommended_titles)), titles, dict.fromkeys(titles, "item")
+            )
 
     def measure(self, distances: ByDistance) -> None:
         distances.add_last(next(iter(self.found)), self.weights()[:, 0], self.batch)

@@ -115,7 +115,7 @@ class Features:
         return round(self.window * self.rate)
 
     @property
-    def before(self) -> int:
+    def left_padding(self) -> int:
         """Number of zeros before the first sample, which centre the window of a frame."""
         return (self.window_samples - self.hop_samples) // 2
 
@@ -126,8 +126,8 @@ class Features:
     def compute(self, samples: Float32[np.ndarray, " n"]) -> Float32[np.ndarray, "t f"]:
         """Returns the features of a recording of at least one hop, without normalisation."""
         count = self.count(len(samples))
-        after = (count - 1) * self.hop_samples + self.window_samples - self.before - len(samples)
-        return self.compute_windows(np.pad(samples[: max(0, after + len(samples))], (self.before, max(0, after))))
+        after = (count - 1) * self.hop_samples + self.window_samples - self.left_padding - len(samples)
+        return self.compute_windows(np.pad(samples[: max(0, after + len(samples))], (self.left_padding, max(0, after))))
 
     def compute_windows(self, samples: Float32[np.ndarray, " n"]) -> Float32[np.ndarray, "t f"]:
         """Returns the features of all windows that are complete, a hop apart, the first at the first sample.

@@ -91,7 +91,7 @@ class ImageOptions:
         """Returns the preprocessing if the size of the net's input is given, and not that of the pictures."""
         return None if self.height is None or self.width is None else self.make_preprocessing(channels, None)
 
-    def at_least(self, crop: float = 1.0) -> int | None:
+    def min_side(self, crop: float = 1.0) -> int | None:
         """The smallest size of a side to which a JPEG may be reduced (by 2, 4 or 8) in decoding; None: no reduction.
 
         It is twice the size of the net's input, divided by the share of the smallest crop.

@@ -274,7 +274,7 @@ def _unpickle(path: Path) -> Any:
 def _from_archive(path: Path, folder: str, names: Sequence[str]) -> dict[str, tuple[Path, Any]]:
     """Reads files in an archive, without unpacking it to the disk."""
     wanted, found = {f"{folder}/{name}": name for name in names}, {}
-    with open_bytes(path) as file, _reading(path), tarfile.open(fileobj=file, mode="r|") as archive:
+    with open_bytes(path) as file, _explain_reading(path), tarfile.open(fileobj=file, mode="r|") as archive:
         for member in archive:
             name = wanted.get(member.name.removeprefix("./"))
             if name is None or not member.isfile():
@@ -289,7 +289,7 @@ def _from_archive(path: Path, folder: str, names: Sequence[str]) -> dict[str, tu
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _explain_reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, EOFError, OSError) as error:

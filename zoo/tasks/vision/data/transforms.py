@@ -100,7 +100,7 @@ class Preprocessing:
             f"Cut it yourself, or write {format_option('resize', 'squash')} or {format_option('resize', 'pad')}.",
         )
 
-    def seen(self, height: int, width: int) -> tuple[float, float, float, float]:
+    def find_crop(self, height: int, width: int) -> tuple[float, float, float, float]:
         """Returns the part of a picture of this size that the net sees: top, left, height and width, in its pixels.
 
         With `pad`, the part is larger than the picture.
@@ -112,7 +112,7 @@ class Preprocessing:
 
     def shares(self, boxes: Float[np.ndarray, "n 4"], height: int, width: int) -> Float[np.ndarray, "n 4"]:
         """Returns boxes in pixels of a picture of this size as shares of the part of it that the net sees."""
-        top, left, seen_height, seen_width = self.seen(height, width)
+        top, left, seen_height, seen_width = self.find_crop(height, width)
         found: np.ndarray = (boxes - [top, left, top, left]) / [seen_height, seen_width, seen_height, seen_width]
         return found.clip(0.0, 1.0).astype(np.float32)
 
