@@ -89,7 +89,7 @@ class SentenceMaps(Explainer):
     def examples(self) -> Iterator[ExplainedExample]:
         for number in self.positions:
             name, text = list(SENTENCES.items())[number]
-            with self.recording() as found:
+            with self.record_sites() as found:
                 self.module(text.split())
             yield Sentence(name, text.split(), found)
 

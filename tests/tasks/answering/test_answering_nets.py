@@ -163,7 +163,7 @@ def test_orders_fusions_and_levels(order: str, fusion: str, levels: list[str]) -
     for level in levels:
         seen, said = (
             (maps[f"both.{level}.{side}"].weights.flatten(1).unsqueeze(1) @ rows).squeeze(1)
-            for side, rows in (("first", cells), ("second", net.asked(batch.question)[level]))
+            for side, rows in (("first", cells), ("second", net.encode_levels(batch.question)[level]))
         )
         both = {"sum": seen + said, "product": seen * said, "concatenation": torch.cat([seen, said], -1)}[fusion]
         hidden = torch.tanh(net.fuse[level](torch.cat([both, hidden], -1)))

@@ -82,7 +82,7 @@ def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> N
     net: Any = maps_of("picture").net
     batch = example.batch
     cells = net.of_picture(net.picture(batch.picture).states)
-    for level, asked in net.asked(batch.question).items():
+    for level, asked in net.encode_levels(batch.question).items():
         of_level = made[f"both.{level}.affinity"]
         assert list(of_level.labels["query"]) == words
         assert of_level.gold is None  # signed numbers are not scored

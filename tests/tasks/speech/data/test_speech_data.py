@@ -111,13 +111,13 @@ def test_augmentation_depends_on_seed_epoch_and_example() -> None:
 
 def test_masks_are_as_wide_as_allowed() -> None:
     x = torch.randn(50, 40)
-    masked = Augmentation(time_masks=1, time_width=100, time_share=0.2).masked(x)
+    masked = Augmentation(time_masks=1, time_width=100, time_share=0.2).mask(x)
     assert 0 <= int((masked != x).any(1).sum()) <= 10
-    masked = Augmentation(frequency_masks=1, frequency_width=5).masked(x)
+    masked = Augmentation(frequency_masks=1, frequency_width=5).mask(x)
     assert int((masked != x).any(0).sum()) <= 5
-    assert torch.equal(Augmentation().masked(x), x)
+    assert torch.equal(Augmentation().mask(x), x)
     for _ in range(20):
-        Augmentation(frequency_masks=1, frequency_width=500, time_masks=3).masked(torch.randn(1, 13))
+        Augmentation(frequency_masks=1, frequency_width=500, time_masks=3).mask(torch.randn(1, 13))
 
 
 def test_gold_follows_the_speed() -> None:

@@ -70,7 +70,7 @@ def test_log_mels_are_those_of_torchaudio(rate: int, mels: int) -> None:
     transform = torchaudio.transforms.MelSpectrogram(
         sample_rate=rate, n_fft=points, win_length=window, hop_length=hop, f_min=20.0, n_mels=mels, center=False
     )
-    before = features.before + (points - window) // 2  # torch.stft centres the window in its points
+    before = features.left_padding + (points - window) // 2  # torch.stft centres the window in its points
     theirs = (transform(torch.from_numpy(np.pad(x, (before, points)))) + 1e-6).log().T[: len(x) // hop].numpy()
     np.testing.assert_allclose(features.compute(x), theirs, rtol=1e-4, atol=1e-4)
     filters = torchaudio.functional.melscale_fbanks(points // 2 + 1, 20.0, rate / 2, mels, rate)
@@ -99,7 +99,7 @@ def test_coefficients_are_the_cosine_transform_of_log_mels_and_derivatives_follo
 def test_features_of_parts_are_those_of_the_whole() -> None:
     """What streaming needs: a frame depends on its window alone."""
     features, x = Features(), sound(2400)
-    padded = np.pad(x, (features.before, features.window_samples))
+    padded = np.pad(x, (features.left_padding, features.window_samples))
     whole = features.compute(x)
     for start in (0, 3, 17):
         part = padded[start * features.hop_samples : (start + 4) * features.hop_samples + features.window_samples]
