@@ -95,9 +95,8 @@ def test_no_export_has_the_name_of_a_module(package: str) -> None:
     ("options", "most"),
     [
         (["model=gat", "data.nodes=240", "data.classes=3", "data.tags=4", "data.trusted=2", "data.distractors=2"], 108),
-        pytest.param(
-            ["model=sasrec", "data.users=40", "data.items=20"], 151, marks=pytest.mark.slow
-        ),  # the slow tier: a second process
+        # slow tier: a second process, of which the first says the same
+        pytest.param(["model=sasrec", "data.users=40", "data.items=20"], 151, marks=pytest.mark.slow),
     ],
     ids=["gat", "sasrec"],
 )

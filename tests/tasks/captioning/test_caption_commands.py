@@ -21,6 +21,7 @@ TINY = [
     *("model=captioner", "data.pictures=32", "data.held_out=8", "data.most=1", "data.max_epochs=1"),
     *("data.batch_size=16", "model.net.encoder.channels=[4,4]", "model.net.encoder.dim=4", "model.search.width=1"),
     *("decoder.dim=4", "decoder.hidden=6", "decoder.compared=4", "trainer=cpu", "logger=csv", "threads=1"),
+    "model.longest.constant=5",  # a sheet has a picture for each word, and one that has not learned to end writes on
 ]
 
 
