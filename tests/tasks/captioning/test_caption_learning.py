@@ -15,7 +15,7 @@ from zoo.nn import Bahdanau, PlainCNN
 from zoo.tasks.captioning import CaptionData, ShowAttendTell, planted_scenes
 from zoo.tasks.captioning.batch import CaptionBatch
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.seq2seq.word_alignment import read_again
+from zoo.tasks.seq2seq.word_alignment import force_decode_texts
 
 
 def trained(data: CaptionData, attend: AttentionFactory, epochs: int) -> ShowAttendTell:
@@ -47,7 +47,7 @@ def content_words(net: Any, batch: CaptionBatch) -> tuple[float, float]:
     speaks = gold.any(2)
     with torch.no_grad():
         right = net.whole(batch.source, batch.targets.read).argmax(2) == batch.targets.tokens
-    weights = read_again(net, batch.source, [[*text, END] for text in batch.targets.texts()]).weights
+    weights = force_decode_texts(net, batch.source, [[*text, END] for text in batch.targets.texts()]).weights
     assert weights is not None
     pointed = gold.gather(2, weights.argmax(2, keepdim=True)).squeeze(2)
     return right[speaks].float().mean().item(), pointed[speaks].float().mean().item()

@@ -17,7 +17,7 @@ from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.nn import Bahdanau
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.seq2seq.word_alignment import read_again
+from zoo.tasks.seq2seq.word_alignment import force_decode_texts
 from zoo.tasks.translation import PairData, RecurrentEncoder, RecurrentTranslator, planted_translation
 from zoo.tasks.translation.batch import TranslationBatch
 from zoo.tasks.translation.synthetic import (
@@ -178,7 +178,7 @@ def content_words(net: RecurrentTranslator, batch: TranslationBatch) -> tuple[fl
     has_origin = batch.gold.any(2)
     with torch.no_grad():
         right = net.whole(batch.source, batch.targets.read).argmax(2) == batch.targets.tokens
-    weights = read_again(net, batch.source, [[*text, END] for text in batch.targets.texts()]).weights
+    weights = force_decode_texts(net, batch.source, [[*text, END] for text in batch.targets.texts()]).weights
     pointed = batch.gold.gather(2, weights.argmax(2, keepdim=True)).squeeze(2)
     return right[has_origin].float().mean().item(), pointed[has_origin].float().mean().item()
 

@@ -17,7 +17,7 @@ from zoo.errors import ConfigError
 from zoo.tasks.seq2seq import MaxLength, ScheduledSampling
 from zoo.tasks.seq2seq.scheduled_sampling import mix_predictions
 from zoo.tasks.seq2seq.text_codec import END, TextCodec
-from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, read_again
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, force_decode_texts
 from zoo.tasks.translation import Translator
 from zoo.tasks.translation.batch import Languages, TranslationBatch
 from zoo.tasks.translation.metrics import count_omitted, count_reordered, one_off
@@ -143,7 +143,7 @@ def test_the_scored_map_is_that_of_the_references_and_ignores_company() -> None:
 def test_weights_of_a_pass_step_by_step_are_those_of_one_at_once() -> None:
     module, batch = translator().eval(), pairs()
     texts = [(7, 8, END), (END,), (4, 5, 6, 7, END), (9,)]
-    found = read_again(module.net, batch.source, texts)
+    found = force_decode_texts(module.net, batch.source, texts)
     assert found.weights is not None
     assert found.weights.shape == (4, 5, 5)
     torch.testing.assert_close(found.weights[0].sum(-1), torch.ones(5, dtype=torch.float64))

@@ -15,7 +15,7 @@ from zoo.tasks.base import EXAMPLE
 from zoo.tasks.seq2seq.batch import ReadableBatch
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.seq2seq.word_alignment import read_again
+from zoo.tasks.seq2seq.word_alignment import force_decode_texts
 
 
 class PredictionTable:
@@ -65,4 +65,4 @@ class PredictionTable:
         """Returns the weights with which texts attended to their sources, from a forced pass; None if none."""
         source = self.batch.source
         rows = source.select(torch.tensor(self.examples, device=source.lengths.device))
-        return read_again(net, rows, [each.target(END) for each in self.written]).weights
+        return force_decode_texts(net, rows, [each.target(END) for each in self.written]).weights

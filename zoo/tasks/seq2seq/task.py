@@ -31,7 +31,7 @@ from zoo.tasks.seq2seq.scheduled_sampling import ScheduledSampling, mix_predicti
 from zoo.tasks.seq2seq.score_metrics import CorpusScoreMetric
 from zoo.tasks.seq2seq.targets import Targets
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, read_again
+from zoo.tasks.seq2seq.word_alignment import ForcedDecoding, force_decode_texts
 from zoo.types import Probability, validate_ranges
 
 DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), MaxLength()
@@ -173,11 +173,13 @@ class Seq2SeqTask(Task):
 
     def force_decode(self, batch: Any, written: Sequence[Hypothesis]) -> ForcedDecoding:
         """Lets the net read one of its texts of each example again, which maps come from."""
-        return read_again(self.net, batch.source, [each.target(END) for each in written])
+        return force_decode_texts(self.net, batch.source, [each.target(END) for each in written])
 
     def force_references(self, batch: Any) -> ForcedDecoding:
         """Lets the net read the given texts."""
-        return read_again(self.net, batch.source, [[*text, END] for text in self.require_targets(batch).texts()])
+        return force_decode_texts(
+            self.net, batch.source, [[*text, END] for text in self.require_targets(batch).texts()]
+        )
 
     def places(self, batch: Any) -> Bool[Tensor, "b k"]:
         """Returns the mask of the places that the net attends to: those of the source, unless the net merges them."""

@@ -30,7 +30,7 @@ class ForcedDecoding(NamedTuple):
 
 
 @torch.no_grad()
-def read_again(net: Seq2SeqModel, source: Any, texts: Sequence[Sequence[int]]) -> ForcedDecoding:
+def force_decode_texts(net: Seq2SeqModel, source: Any, texts: Sequence[Sequence[int]]) -> ForcedDecoding:
     """Lets a net read texts, and records how it attends to their sources meanwhile.
 
     Args:

@@ -18,7 +18,7 @@ from zoo.tasks.command_options import CommandOption
 from zoo.tasks.seq2seq.decoding_config import DecodingConfig
 from zoo.tasks.seq2seq.predictions import PredictionTable
 from zoo.tasks.seq2seq.text_codec import END
-from zoo.tasks.seq2seq.word_alignment import read_again
+from zoo.tasks.seq2seq.word_alignment import force_decode_texts
 from zoo.tasks.speech.alignment_metrics import find_spans, focus
 from zoo.tasks.speech.batch import ReadableSpeechBatch
 from zoo.tasks.speech.timestamp_writers import time_file
@@ -58,7 +58,7 @@ def answers(
     if not timed:
         return columns
     chosen = torch.tensor(rows.examples, device=batch.source.lengths.device)
-    found = read_again(module.net, batch.source.select(chosen), [each.target(END) for each in rows.written])
+    found = force_decode_texts(module.net, batch.source.select(chosen), [each.target(END) for each in rows.written])
     if found.weights is None:
         raise ConfigError("--times, --times-out: the attention of this model has no weights, which times come from")
     columns[_TIMES] = [

@@ -23,7 +23,7 @@ from zoo.tasks.seq2seq.decoding_config import begins
 from zoo.tasks.seq2seq.gradients import GradientDistanceTally, gradient_norms, reach_figure
 from zoo.tasks.seq2seq.source import Source
 from zoo.tasks.seq2seq.text_codec import BEGIN, END
-from zoo.tasks.seq2seq.word_alignment import read_again
+from zoo.tasks.seq2seq.word_alignment import force_decode_texts
 from zoo.tasks.translation import PairData, Translator, planted_translation
 from zoo.tasks.translation.explanation import PerturbableText
 
@@ -84,7 +84,7 @@ def test_maps_of_words_belong_to_the_forced_pass(folder: Path) -> None:
         torch.testing.assert_close(reference.head(), weights[0, :-1], rtol=0.0, atol=1e-6)
         assert list(reference.labels["key"]) == batch.written[0].source.split()
         best = module.write(batch)[0][0]
-        of_best = read_again(module.net, batch.source, [best.target(END)]).weights
+        of_best = force_decode_texts(module.net, batch.source, [best.target(END)]).weights
         assert of_best is not None
         torch.testing.assert_close(made["alignment"].head(), of_best[0, : len(best.tokens)], rtol=0.0, atol=1e-6)
 
