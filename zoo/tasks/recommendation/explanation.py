@@ -72,7 +72,8 @@ class UserExplainer(Explainer):
 
     def examples(self) -> Iterator[ExplainedExample]:
         for number in self.positions:
-            yield self._drawn.pop(number)
+            drawn = self._drawn.pop(number, None)
+            yield self._record(self._loader.collate([number])) if drawn is None else drawn
 
     def truth(self) -> dict[str, float | None]:
         return self._survey.truth()
