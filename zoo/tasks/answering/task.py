@@ -22,7 +22,7 @@ from zoo.tasks.answering.batch import QABatch, ReadableNLIBatch, ReadableQABatch
 from zoo.tasks.base import Invariance, Task
 from zoo.tasks.baselines import Baseline, predict_majority
 from zoo.tasks.initial_vectors import initialise_vectors
-from zoo.types import Probability
+from zoo.types import Probability, validate_ranges
 
 if TYPE_CHECKING:
     from zoo.maps.explainer import MapOptions
@@ -264,6 +264,7 @@ class AnsweringTask(Task, Generic[ReadableBatch, Output]):
         self.log_evaluation(metrics, examples)
 
 
+@validate_ranges
 class AnswerClassifier(AnsweringTask[ChoiceBatch, Tensor]):
     """Cross-entropy of the answers of a set.
 
