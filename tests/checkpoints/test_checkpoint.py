@@ -85,7 +85,7 @@ def test_reading_it_needs_torch_alone(tiny_run: Path, name: str) -> None:
 
 def test_what_it_says_of_itself(tiny_run: Path, content: dict[str, Any], tiny: list[str]) -> None:
     about = content["zoo"]
-    assert (about["format"], about["version"], about["model"]) == (5, zoo.__version__, "gat")
+    assert (about["format"], about["version"], about["model"]) == (6, zoo.__version__, "gat")
     assert about["config"]["overrides"] == [*tiny, "run_dir=run"]
     assert about["sizes"] == {"features": 12, "classes": 3}
     assert about["data"]["labels"] == ["class 0", "class 1", "class 2"]
@@ -195,7 +195,7 @@ def test_a_foreign_pickle_is_not_executed(tmp_path: Path, content: dict[str, Any
         ({"zoo": {"format": "1"}, "state_dict": {}}, "its format is '1'"),
         ({"zoo": {"format": 1}}, "it has no 'zoo' section"),
         ({"zoo": {"format": 1, "model": "gat"}, "state_dict": {}}, "lacks version, config, data, sizes, metrics"),
-        ({"zoo": {"format": 6, "version": "9.1"}, "state_dict": {}}, "format 6, written by version 9.1"),
+        ({"zoo": {"format": 7, "version": "9.1"}, "state_dict": {}}, "format 7, written by version 9.1"),
         ({"zoo": {"format": 99}, "state_dict": {}}, "upgrade with pip install -U attention-zoo"),
     ],
 )

@@ -66,3 +66,15 @@ def test_weights_of_normalizers_have_the_name_of_today() -> None:
     today = {"net.attend.normalizer.offset": offset, "net.normalised.weight": other}
     assert content["state_dict"] == content["trained"] == today
     assert "net.attend.normalise.offset" in old  # what was read is not changed
+
+
+def test_parts_of_format_5_have_their_names_of_today() -> None:
+    """Every public name that went is stored by checkpoints of format 5, and stands for one that is exported."""
+    from zoo.config.legacy_names import NAMES
+
+    config = {"model": {"net": {"_target_": "zoo.tasks.speech.ListenAttendSpell"}}, "parts": [*NAMES]}
+    content = migrate({"zoo": {"format": 5, "config": config}, "state_dict": {}})
+    assert content["zoo"]["config"]["parts"] == [*NAMES.values()]
+    for name in NAMES.values():
+        package, _, export = name.rpartition(".")
+        assert export in importlib.import_module(package).__all__ or package == "zoo.optim", name

@@ -1,6 +1,6 @@
 """Checkpoints: one self-contained file of weights, configuration, vocabularies and metrics, in plain types.
 
-    {"zoo": {"format": 5, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
+    {"zoo": {"format": 6, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
 
 `best.ckpt` holds no more than this; `last.ckpt` also holds what a run needs to be continued.
 """

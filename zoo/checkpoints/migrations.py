@@ -11,7 +11,7 @@ from torch import Tensor
 from zoo.config import legacy_names
 from zoo.validation import ValidationError
 
-FORMAT = 5
+FORMAT = 6
 
 _UNREAD_IN_1 = re.compile(
     r"\.mixer\.(back|out_back)\b|\.mixer\.(query|key)\.|\.position\.table$|\.layers\.\d+\.target\b"
@@ -101,12 +101,20 @@ def _from_4(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "zoo": about}
 
 
+def _from_5(content: dict[str, Any]) -> dict[str, Any]:
+    """Format 5 had other public names of domains, and no package `zoo.nn`."""
+    about = {**content["zoo"], "format": 6}
+    if "config" in about:
+        about["config"] = legacy_names.upgrade_config(about["config"])
+    return {**content, "zoo": about}
+
+
 def _rename_weight(name: Any) -> Any:
     return _OLD_WEIGHT.sub("normalizer", name) if isinstance(name, str) else name
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = dict(
-    enumerate((_from_0, _from_1, _from_2, _from_3, _from_4))
+    enumerate((_from_0, _from_1, _from_2, _from_3, _from_4, _from_5))
 )
 """Format -> the function that makes the next format of it."""
 

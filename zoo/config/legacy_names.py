@@ -1,7 +1,7 @@
 """Gives the parts of older configurations the names that they have today, and offers one for a name that is unknown.
 
 Before format 3 a configuration named the modules of parts; since then it names what packages export, so that files may
-move. Names that were changed since format 3 stand in `_NAMES`.
+move. Names that were changed since format 3 stand in `NAMES`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PUBLIC = {f"{package}.{module}.": f"{package}." for package, modules in _MODULE
 _PUBLIC |= dict.fromkeys(("zoo.callbacks.", "zoo.loggers.", "zoo.optimisation."), "zoo.training.")
 _PREFIX = "|".join([*map(re.escape, _PUBLIC), r"zoo\.attention\.[a-z_]+\."])
 _OLD_MODULE = re.compile(rf"(?<![\w.])(?:{_PREFIX})(?=[A-Za-z]\w*(?![\w.]))")
-_NAMES = {
+NAMES = {
     "zoo.training.Average": "zoo.training.EMA",
     "zoo.training.Keeper": "zoo.training.CheckpointAndStop",
     "zoo.training.Optimisation": "zoo.optim.OptimizerConfig",
@@ -62,12 +62,12 @@ _NAMES = {
     "zoo.tasks.recommendation.NextItem": "zoo.tasks.recommendation.NextItemTask",
 }
 """Public name of format 3 or before -> public name today."""
-_OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, _NAMES))})(?![\w.])")
+_OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, NAMES))})(?![\w.])")
 
 
 def find_successor(target: str) -> str | None:
     """Returns the public name that took the place of an older one."""
-    return _NAMES.get(target)
+    return NAMES.get(target)
 
 
 _OPTIONS = {
@@ -166,7 +166,7 @@ def upgrade_targets(node: Any, depth: int = 0) -> Any:
         raise ValidationError(f"a configuration is nested more than {DEEPEST} levels deep")
     if isinstance(node, str):
         public = _OLD_MODULE.sub(lambda old: _PUBLIC.get(old[0], "zoo.attention."), node)
-        return _OLD_NAME.sub(lambda old: _NAMES[old[0]], public)
+        return _OLD_NAME.sub(lambda old: NAMES[old[0]], public)
     if isinstance(node, Mapping):
         return {key: upgrade_targets(value, depth + 1) for key, value in node.items()}
     if isinstance(node, list):
