@@ -74,9 +74,7 @@ def _from_2(content: dict[str, Any]) -> dict[str, Any]:
 
 def _from_3(content: dict[str, Any]) -> dict[str, Any]:
     """Format 3 had other public names, under some of which callbacks keep their states."""
-    about = {**content["zoo"], "format": 4}
-    if "config" in about:
-        about["config"] = legacy_names.upgrade_config(about["config"])
+    content = _upgrade_names(content, 4)
     for part in ("state_dict", "trained"):
         if isinstance(weights := content.get(part), dict):
             content = {**content, part: {_rename_weight(name): weight for name, weight in weights.items()}}
@@ -90,20 +88,22 @@ def _from_3(content: dict[str, Any]) -> dict[str, Any]:
             }
             states["CheckpointAndStop"] = renamed
         content = {**content, "callbacks": states}
-    return {**content, "zoo": about}
+    return content
 
 
 def _from_4(content: dict[str, Any]) -> dict[str, Any]:
     """Format 4 had the section `optimization` under a British name."""
-    about = {**content["zoo"], "format": 5}
-    if "config" in about:
-        about["config"] = legacy_names.upgrade_config(about["config"])
-    return {**content, "zoo": about}
+    return _upgrade_names(content, 5)
 
 
 def _from_5(content: dict[str, Any]) -> dict[str, Any]:
     """Format 5 had other public names of domains, and no package `zoo.nn`."""
-    about = {**content["zoo"], "format": 6}
+    return _upgrade_names(content, 6)
+
+
+def _upgrade_names(content: dict[str, Any], number: int) -> dict[str, Any]:
+    """Returns a content of this format, whose configuration has the names of today."""
+    about = {**content["zoo"], "format": number}
     if "config" in about:
         about["config"] = legacy_names.upgrade_config(about["config"])
     return {**content, "zoo": about}

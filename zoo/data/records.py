@@ -163,6 +163,7 @@ class Records:
         present = {role: column for role, column in schema.columns.items() if column.name in self.table.columns}
         self.names = {role: column.name or "" for role, column in present.items()}
         """Role -> name of each column that the table has."""
+        self._labels = [role for role, column in present.items() if column.kind == "label"]
         self._absent = {role: None if column.kind == "number" else "" for role, column in schema.columns.items()}
         readers = {"number": self._read_number, "label": self._read_label, "split": self._read_split}
         self._readers = [(role, readers.get(column.kind, self._read_text), column) for role, column in present.items()]
@@ -252,19 +253,19 @@ class Records:
 
     def _read_split(self, record: Record, role: str, _: Column) -> str:
         row, column, noun = record.row, self.names[role], self.schema.noun
-        split, is_there = row.choice(column, SPLITS, empty=True), bool(row.text(column, empty=True))
+        split = row.choice(column, SPLITS, empty=True)
         record.split = SPLITS.index(split) if split else NONE
         if self.schema.splits_all and not self.is_input:
+            is_there = bool(row.text(column, empty=True))  # also where it is no split, and problems are collected
             if not is_there and True in self._first_lines:
                 row.text(column)  # is an error
             if is_there and False in self._first_lines:
                 problem = f"{split!r} stands here, and nothing in line {self._first_lines[False]}"
                 raise row.error(column, problem, f"Give every {noun} a split, or none.")
             self._first_lines.setdefault(is_there, row.line)
-        labels = [other for other in self.names if self.schema.columns[other].kind == "label"]
-        if split and self.known is None and not all(map(record.values.get, labels)):
+        if split and self.known is None and not all(map(record.values.get, self._labels)):
             problem = f"the {noun} is in split {split!r} and has no label"
-            raise record.error(labels[0], problem, "Fill it in, or leave the split empty.")
+            raise record.error(self._labels[0], problem, "Fill it in, or leave the split empty.")
         return split
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
+from torch.nn import functional as F
 from torchvision.transforms.v2 import functional as tv
 
 from zoo.attention.kernels.cache import outside_inference_mode
@@ -118,6 +119,20 @@ class ImageInput:
         if self.pixels is None:
             raise ValueError("pictures are pixels or features, and there are none")
         return self.pixels
+
+
+def keep_cells(
+    pixels: Float[Tensor, "#v c h w"], keep: Bool[Tensor, "v k"], grid: tuple[int, int]
+) -> Float[Tensor, "v c h w"]:
+    """Returns normalised pixels of a picture for each variant; cells that it does not keep have the mean colour, 0.
+
+    Args:
+        pixels: The picture.
+        keep: Mask of the cells, row by row.
+        grid: Rows and columns of the cells.
+    """
+    is_kept = keep.view(-1, 1, *grid).to(pixels.dtype)
+    return pixels * F.interpolate(is_kept, pixels.shape[2:], mode="nearest")
 
 
 def cells_of(boxes: Float[Tensor, "*b 4"], grid: tuple[int, int]) -> Bool[Tensor, "*b k"]:

@@ -12,17 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.maps.perturbation import Perturbable, gradient_at_rows
+from zoo.nn.images.image_input import keep_cells
 from zoo.tasks.answering.batch import QABatch, ReadableTextBatch, ReadableVQABatch, TextBatch, VQABatch
 from zoo.tasks.seq2seq.source import Source
 
 if TYPE_CHECKING:
     from zoo.tasks.answering.task import AnsweringTask
     from zoo.tasks.answering.vqa import VQAClassifier
-
-_NUMBERS = 2**21
-"""Maximum number of channel values in one batch of variants."""
-_OF_TOKEN = 2**7
-"""Number of channel values that take as much as one token of the question or the passage."""
 
 FIRST = torch.zeros(1, dtype=torch.int64)
 NetBatch = TypeVar("NetBatch", bound=QABatch[None])
@@ -39,7 +35,6 @@ class PerturbableQuestion(Perturbable, Generic[NetBatch]):
         batch: Batch of one question, for the net.
     """
 
-    max_size = _NUMBERS
     may_be_empty = False
 
     def __init__(self, module: AnsweringTask[Any, Any], attention: Float[Tensor, " n"], batch: NetBatch) -> None:
@@ -67,10 +62,11 @@ class PerturbablePicture(PerturbableQuestion[VQABatch[None]]):
     """
 
     noun = "cell"
+    max_size = 2**21
 
     def __init__(self, module: VQAClassifier, batch: ReadableVQABatch) -> None:
         super().__init__(module, module.explain(batch).dense()[0].mean(0).sum(0), batch.select(FIRST))
-        self.size = batch.pixels.numel()
+        self.size, self.grid = batch.pixels.numel(), module.grid
         cells = torch.arange(len(self.attention), dtype=torch.float32, device=batch.pixels.device)
         laid = F.interpolate(cells.view(1, 1, *module.grid), batch.pixels.shape[2:], mode="nearest")
         self.cells: Int[Tensor, " p"] = laid.flatten().long()
@@ -78,8 +74,7 @@ class PerturbablePicture(PerturbableQuestion[VQABatch[None]]):
 
     def make_variants(self, keep: Bool[Tensor, "v n"]) -> VQABatch[None]:
         copies = self.batch.select(torch.zeros(len(keep), dtype=torch.int64, device=keep.device))
-        is_shown = keep[:, self.cells].view(len(keep), 1, *copies.pixels.shape[2:])
-        return replace(copies, pixels=copies.pixels * is_shown)  # 0 is the mean colour
+        return replace(copies, pixels=keep_cells(copies.pixels, keep, self.grid))
 
     def gradient(self) -> Float[Tensor, " n"]:
         pixels = self.batch.pixels.clone().requires_grad_()
@@ -102,13 +97,14 @@ class PerturbableText(PerturbableQuestion[TextBatch[None]]):
     """
 
     noun = "token"
+    max_size = 2**14
 
     def __init__(
         self, module: AnsweringTask[Any, Any], batch: ReadableTextBatch, part: Literal["question", "passage"]
     ) -> None:
         super().__init__(module, module.explain(batch).dense()[0].mean(0).sum(0), batch.select(FIRST))
         self.part = part
-        self.size = _OF_TOKEN * (self.batch.passage.tokens.numel() + self.batch.question.tokens.numel())
+        self.size = self.batch.passage.tokens.numel() + self.batch.question.tokens.numel()
 
     @property
     def text(self) -> Source:
@@ -118,7 +114,7 @@ class PerturbableText(PerturbableQuestion[TextBatch[None]]):
 
     def make_variants(self, keep: Bool[Tensor, "v n"]) -> TextBatch[None]:
         copies = self.batch.select(torch.zeros(len(keep), dtype=torch.int64, device=keep.device))
-        shortened: dict[str, Any] = {self.part: _keep_tokens(self.text, keep)}
+        shortened: dict[str, Any] = {self.part: self.text.keep_tokens(keep)}
         return replace(copies, **shortened)
 
     def gradient(self) -> Float[Tensor, " n"]:
@@ -126,8 +122,3 @@ class PerturbableText(PerturbableQuestion[TextBatch[None]]):
         return gradient_at_rows(
             lambda: self.compute_log_probability(self.batch).sum(), network.vectors.table, self.text.tokens
         ).flatten()
-
-
-def _keep_tokens(text: Source, keep: Bool[Tensor, "v n"]) -> Source:
-    rows = text.tokens.expand(len(keep), -1)
-    return Source.pad([row[is_kept].tolist() for row, is_kept in zip(rows, keep, strict=True)]).to(rows.device)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from zoo.attention import AttentionMap
 from zoo.attention.recording.recorder import Recording
@@ -18,7 +17,7 @@ from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
 from zoo.maps.describe import number
 from zoo.maps.explainer import Axis, LabelledAttention, MapOptions, Table, picture_name
-from zoo.nn.images.image_input import ImageInput, cells_of
+from zoo.nn.images.image_input import ImageInput, cells_of, keep_cells
 from zoo.tasks.captioning.batch import ReadableCaptionBatch
 from zoo.tasks.captioning.plots import WordPlace, contact_sheet
 from zoo.tasks.images.cell_maps import box_mask, upsample_cells
@@ -211,8 +210,7 @@ class PerturbableImage(PerturbableSource):
         read = self.source.values
         if self.source.features is not None:
             return replace(self.source, features=torch.where(keep.unsqueeze(-1), read, read.mean(1, keepdim=True)))
-        shown = F.interpolate(keep.view(-1, 1, *self.module.grid).to(read.dtype), read.shape[2:], mode="nearest")
-        return replace(self.source, pixels=read * shown)  # 0 is the mean colour
+        return replace(self.source, pixels=keep_cells(read, keep, self.module.grid))
 
 
 class CaptionExplainer(Seq2SeqExplainer):

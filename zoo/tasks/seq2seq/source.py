@@ -57,6 +57,11 @@ class Source(Padded):
     def pad(cls, texts: Sequence[Sequence[int]]) -> Source:
         return cls(*pad_sequences(texts))
 
+    def keep_tokens(self, keep: Bool[Tensor, "v k"]) -> Source:
+        """Returns the only text of this batch for each variant, with the tokens that it keeps."""
+        rows = self.tokens.expand(len(keep), -1)
+        return Source.pad([row[kept].tolist() for row, kept in zip(rows, keep, strict=True)]).to(rows.device)
+
     @property
     def tokens(self) -> Int[Tensor, "b k"]:
         return self.rows

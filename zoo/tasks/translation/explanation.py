@@ -167,9 +167,7 @@ class PerturbableText(PerturbableSource):
         return rows.new_zeros(len(self.attention)).index_add(0, self.owners[is_word], rows[is_word])
 
     def mask(self, keep: Bool[Tensor, "v words"]) -> Source:
-        tokens = torch.where(self.owners == NO_WORD, True, keep[:, self.owners])  # white space stays
-        rows = self.source.tokens.expand(len(tokens), -1)
-        return Source.pad([row[kept].tolist() for row, kept in zip(rows, tokens, strict=True)]).to(rows.device)
+        return self.source.keep_tokens((self.owners == NO_WORD) | keep[:, self.owners])  # white space stays
 
 
 class TranslationExplainer(Seq2SeqExplainer):

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +268,8 @@ def _link_or_copy(path: Path, name: Path) -> None:
 
 def _is_disk_error(error: BaseException) -> bool:
     signs = ("PytorchStreamWriter", "unexpected pos")
-    return any(isinstance(cause, OSError) or any(map(str(cause).__contains__, signs)) for cause in _iter_causes(error))
+    causes = islice(_iter_causes(error), 10)
+    return any(isinstance(cause, OSError) or any(map(str(cause).__contains__, signs)) for cause in causes)
 
 
 def _find_reason(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.maps.perturbation import Perturbable
+from zoo.nn.images.image_input import keep_cells
 from zoo.tasks.vision.batch import ImageBatch
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ class PerturbableImage(Perturbable):
         self.answer = int(found.logits[0].argmax())
 
     def score_batch(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
-        pixels = self.batch.pixels
-        shown = F.interpolate(keep.view(-1, 1, *self.grid).to(pixels.dtype), pixels.shape[2:], mode="nearest")
-        return self._log_probability(pixels * shown).exp()  # 0 is the mean colour, because pixels are normalised
+        return self._log_probability(keep_cells(self.batch.pixels, keep, self.grid)).exp()
 
     def gradient(self) -> Float[Tensor, " n"]:
         pixels = self.batch.pixels.detach().clone().requires_grad_()
